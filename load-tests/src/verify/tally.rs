@@ -1,0 +1,339 @@
+//! Joins inputs, decisions and outputs by input coordinates, and counts what does not add up. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Findings that are named; the rest is counted only.
+const NAMED: usize = 20;
+
+/// Words of `verdict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Allow,
+    Redact,
+    Quarantine,
+    Block,
+    DeadLetter,
+}
+
+/// A topic that a write can end in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Committed = 0,
+    Quarantine = 1,
+    DeadLetters = 2,
+}
+
+impl Verdict {
+    fn place(self) -> Place {
+        match self {
+            Verdict::Allow | Verdict::Redact => Place::Committed,
+            Verdict::Quarantine | Verdict::Block => Place::Quarantine,
+            Verdict::DeadLetter => Place::DeadLetters,
+        }
+    }
+}
+
+/// Counts; every one of the second block must be zero.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Counts {
+    pub(crate) inputs: u64,
+    pub(crate) decisions: u64,
+    pub(crate) activations: u64,
+    pub(crate) committed: u64,
+    pub(crate) quarantined: u64,
+    pub(crate) dead_letters: u64,
+    /// Dead letters of other inputs, such as retrieval-logs: they have no decision.
+    pub(crate) other_dead_letters: u64,
+    /// Decisions whose input is below the start of its log: retention took it.
+    pub(crate) expired: u64,
+    /// Partitions with an open transaction when reading began.
+    pub(crate) open_partitions: u64,
+
+    /// Inputs without a decision.
+    pub(crate) lost: u64,
+    /// Inputs with more than one decision.
+    pub(crate) duplicate: u64,
+    /// Inputs whose decision and outputs disagree.
+    pub(crate) torn: u64,
+    /// Decisions on an earlier offset than the decision before them.
+    pub(crate) out_of_order: u64,
+    /// Decisions that don't continue the chain of their partition.
+    pub(crate) chain_broken: u64,
+    /// Decisions on an input that does not exist.
+    pub(crate) unknown_input: u64,
+    /// Decisions and outputs in another partition than their input.
+    pub(crate) misplaced: u64,
+    /// Decisions and outputs that can't be read.
+    pub(crate) malformed: u64,
+}
+
+impl Counts {
+    /// The counts that must be zero.
+    pub(crate) fn faults(&self) -> [(&'static str, u64); 8] {
+        [
+            ("lost", self.lost),
+            ("duplicate", self.duplicate),
+            ("torn", self.torn),
+            ("out_of_order", self.out_of_order),
+            ("chain_broken", self.chain_broken),
+            ("unknown_input", self.unknown_input),
+            ("misplaced", self.misplaced),
+            ("malformed", self.malformed),
+        ]
+    }
+}
+
+/// What is known of one input.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    input: bool,
+    decisions: u8,
+    outputs: [u8; 3],
+    verdict: Option<Verdict>,
+}
+
+impl Seen {
+    /// Whether the outputs are not exactly what the last decision says.
+    fn torn(&self) -> bool {
+        let mut expected = [0; 3];
+        if let Some(verdict) = self.verdict {
+            expected[verdict.place() as usize] = 1;
+        }
+        self.outputs != expected
+    }
+}
+
+/// One input partition; slot 0 is offset `low`.
+#[derive(Debug)]
+struct Unit {
+    low: i64,
+    slots: Vec<Seen>,
+}
+
+/// Joins the topics.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    units: BTreeMap<i32, Unit>,
+    /// Offset of the last decision, by the partition it stands in and its input's.
+    last: BTreeMap<(i32, i32), i64>,
+    /// The counts so far; `finish` fills in those that need all topics.
+    pub(crate) counts: Counts,
+    /// The first findings in words.
+    pub(crate) named: Vec<String>,
+}
+
+impl Tally {
+    /// Declares a partition of the input topic: offsets `low..high`.
+    pub(crate) fn partition(&mut self, partition: i32, low: i64, high: i64) {
+        let length = usize::try_from(high - low).unwrap_or(0);
+        self.units.insert(partition, Unit { low, slots: vec![Seen::default(); length] });
+    }
+
+    /// Names a finding, if there is room.
+    pub(crate) fn name(&mut self, text: impl FnOnce() -> String) {
+        if self.named.len() < NAMED {
+            self.named.push(text());
+        }
+    }
+
+    fn slot(&mut self, partition: i32, offset: i64) -> Option<&mut Seen> {
+        let unit = self.units.get_mut(&partition)?;
+        unit.slots.get_mut(usize::try_from(offset - unit.low).ok()?)
+    }
+
+    /// An input.
+    pub(crate) fn input(&mut self, partition: i32, offset: i64) {
+        self.counts.inputs += 1;
+        if let Some(seen) = self.slot(partition, offset) {
+            seen.input = true;
+        }
+    }
+
+    /// A decision that stands in `partition`, about input (`of`, `offset`).
+    pub(crate) fn decision(&mut self, partition: i32, of: i32, offset: i64, verdict: Verdict) {
+        self.counts.decisions += 1;
+        self.placed("decision", partition, of, offset);
+        if self.last.insert((partition, of), offset).is_some_and(|last| last > offset) {
+            self.counts.out_of_order += 1;
+            self.name(|| format!("out_of_order: decision on {of}-{offset} after a later one"));
+        }
+        let Some(seen) = self.slot(of, offset) else {
+            return self.unknown(of, offset);
+        };
+        seen.decisions = seen.decisions.saturating_add(1);
+        seen.verdict = Some(verdict);
+    }
+
+    /// An output that stands in `partition`, made from input (`of`, `offset`).
+    pub(crate) fn output(&mut self, place: Place, partition: i32, of: i32, offset: i64) {
+        *match place {
+            Place::Committed => &mut self.counts.committed,
+            Place::Quarantine => &mut self.counts.quarantined,
+            Place::DeadLetters => &mut self.counts.dead_letters,
+        } += 1;
+        self.placed("output", partition, of, offset);
+        if let Some(seen) = self.slot(of, offset) {
+            let count = &mut seen.outputs[place as usize];
+            *count = count.saturating_add(1);
+        } else if !self.expired(of, offset) {
+            self.counts.torn += 1;
+            self.name(|| format!("torn: {place:?} has a record of {of}-{offset}, which does not exist"));
+        }
+    }
+
+    fn placed(&mut self, what: &str, partition: i32, of: i32, offset: i64) {
+        if partition != of {
+            self.counts.misplaced += 1;
+            self.name(|| format!("misplaced: {what} of {of}-{offset} is in partition {partition}"));
+        }
+    }
+
+    fn expired(&self, of: i32, offset: i64) -> bool {
+        offset >= 0 && self.units.get(&of).is_some_and(|u| offset < u.low)
+    }
+
+    fn unknown(&mut self, of: i32, offset: i64) {
+        if self.expired(of, offset) {
+            self.counts.expired += 1;
+        } else {
+            self.unknown_topic(&format!("{of}-{offset}"));
+        }
+    }
+
+    /// A decision on something that isn't there.
+    pub(crate) fn unknown_topic(&mut self, input: &str) {
+        self.counts.unknown_input += 1;
+        self.name(|| format!("unknown_input: there is a decision on {input}"));
+    }
+
+    /// Adds up. Call it once, after all topics were read.
+    pub(crate) fn finish(&mut self) {
+        let units = std::mem::take(&mut self.units);
+        for (partition, unit) in &units {
+            for (slot, seen) in (0_i64..).zip(&unit.slots) {
+                self.settle(*partition, unit.low + slot, seen);
+            }
+        }
+    }
+
+    fn settle(&mut self, partition: i32, offset: i64, seen: &Seen) {
+        if seen.input && seen.decisions == 0 {
+            self.counts.lost += 1;
+            self.name(|| format!("lost: {partition}-{offset} has no decision"));
+        }
+        if !seen.input && seen.decisions > 0 {
+            self.unknown_topic(&format!("{partition}-{offset}"));
+        }
+        if seen.decisions > 1 {
+            self.counts.duplicate += 1;
+            self.name(|| format!("duplicate: {partition}-{offset} has {} decisions", seen.decisions));
+        }
+        if seen.torn() {
+            self.counts.torn += 1;
+            let [committed, quarantine, dead] = seen.outputs;
+            let verdict = seen.verdict;
+            self.name(|| {
+                format!("torn: {partition}-{offset} is {verdict:?} with {committed} committed, {quarantine} quarantined, {dead} dead-lettered")
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two partitions: 0 with offsets 10..13, 1 with 0..2; all inputs present.
+    fn tally() -> Tally {
+        let mut tally = Tally::default();
+        tally.partition(0, 10, 13);
+        tally.partition(1, 0, 2);
+        for (partition, offset) in [(0, 10), (0, 11), (0, 12), (1, 0), (1, 1)] {
+            tally.input(partition, offset);
+        }
+        tally
+    }
+
+    fn complete(tally: &mut Tally) {
+        for (partition, offset, verdict) in [
+            (0, 10, Verdict::Allow),
+            (0, 11, Verdict::Quarantine),
+            (0, 12, Verdict::Block),
+            (1, 0, Verdict::DeadLetter),
+            (1, 1, Verdict::Redact),
+        ] {
+            tally.decision(partition, partition, offset, verdict);
+            tally.output(verdict.place(), partition, partition, offset);
+        }
+    }
+
+    fn faults(mut tally: Tally) -> Vec<(&'static str, u64)> {
+        tally.finish();
+        tally.counts.faults().into_iter().filter(|(_, n)| *n > 0).collect()
+    }
+
+    #[test]
+    fn everything_once_is_clean() {
+        let mut tally = tally();
+        complete(&mut tally);
+        assert_eq!((tally.counts.inputs, tally.counts.decisions, tally.counts.quarantined), (5, 5, 2));
+        assert_eq!(faults(tally), []);
+    }
+
+    #[test]
+    fn nothing_decided_is_lost() {
+        assert_eq!(faults(tally()), [("lost", 5)]);
+    }
+
+    #[test]
+    fn decided_and_written_twice() {
+        let mut tally = tally();
+        complete(&mut tally);
+        tally.decision(1, 1, 1, Verdict::Allow);
+        tally.output(Place::Committed, 1, 1, 1);
+        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1)]);
+    }
+
+    #[test]
+    fn output_in_the_wrong_topic_missing_or_alone() {
+        let mut tally = tally();
+        tally.decision(0, 0, 10, Verdict::Allow);
+        tally.output(Place::Quarantine, 0, 0, 10);
+        tally.decision(0, 0, 11, Verdict::DeadLetter);
+        tally.output(Place::Committed, 0, 0, 12);
+        tally.decision(1, 1, 0, Verdict::Allow);
+        tally.output(Place::Committed, 1, 1, 0);
+        tally.output(Place::Quarantine, 1, 1, 0);
+        assert_eq!(faults(tally), [("lost", 2), ("torn", 4)]);
+    }
+
+    #[test]
+    fn order_and_partition() {
+        let mut tally = tally();
+        for offset in [12, 10, 11] {
+            tally.decision(0, 0, offset, Verdict::Allow);
+            tally.output(Place::Committed, 0, 0, offset);
+        }
+        for offset in [0, 1] {
+            tally.decision(0, 1, offset, Verdict::Allow);
+            tally.output(Place::Committed, 1, 1, offset);
+        }
+        assert_eq!(faults(tally), [("out_of_order", 1), ("misplaced", 2)]);
+    }
+
+    #[test]
+    fn inputs_that_are_gone_or_never_were() {
+        let mut tally = tally();
+        tally.decision(0, 0, 9, Verdict::Allow);
+        tally.output(Place::Committed, 0, 0, 9);
+        complete(&mut tally);
+        tally.decision(1, 1, 2, Verdict::Allow);
+        tally.decision(7, 7, 0, Verdict::Allow);
+        tally.output(Place::Committed, 1, 1, 2);
+        assert_eq!(tally.counts.expired, 1);
+        assert_eq!(faults(tally), [("torn", 1), ("unknown_input", 2)]);
+    }
+}

@@ -1,0 +1,274 @@
+//! Findings: OCSF class 2004 with ATLAS ids. They carry ids, scores and keyed hashes, never content.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Millis;
+use crate::schema::{
+    Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Boundary, DecisionBody, Evidence, FindingInfo, Metadata,
+    NamedValue, Observation, ObservedAnomaly, Product, Unmapped, Verdict, to_cosine,
+};
+use crate::session::{Crossing, SprtTable};
+
+const OCSF_VERSION: &str = "1.8.0";
+const ATLAS_VERSION: &str = "5.6.0";
+
+/// What differs between findings.
+struct Draft<'a> {
+    uid: String,
+    boundary: &'a Boundary,
+    session: Option<String>,
+    severity: u32,
+    action: u32,
+    disposition: u32,
+    at: Millis,
+    start: Millis,
+    title: &'a str,
+    kind: &'a str,
+    message: String,
+    analytic: (&'a str, &'a str, u32),
+    attack: AtlasAttack,
+    label: &'a str,
+    analyses: Vec<AnomalyAnalysis>,
+    evidences: Vec<Evidence>,
+    decision: Option<String>,
+    reasons: Vec<String>,
+    parameters: Option<String>,
+}
+
+impl Draft<'_> {
+    fn finish(self) -> Attack {
+        let count = u32::try_from(self.evidences.len()).unwrap_or(u32::MAX);
+        Attack {
+            class_uid: 2004,
+            category_uid: 2,
+            activity_id: 1,
+            type_uid: 200_401,
+            severity_id: self.severity,
+            status_id: 1,
+            is_alert: true,
+            time: self.at,
+            start_time: self.start,
+            end_time: self.at,
+            message: self.message,
+            action_id: self.action,
+            disposition_id: self.disposition,
+            metadata: Metadata {
+                version: OCSF_VERSION.to_owned(),
+                product: Product {
+                    name: "memsluice".into(),
+                    vendor_name: "memsluice".into(),
+                    version: env!("CARGO_PKG_VERSION").into(),
+                },
+                uid: self.uid.clone(),
+                correlation_uid: self.session,
+                tenant_uid: self.boundary.tenant().to_owned(),
+                profiles: vec!["security_control".to_owned()],
+                labels: vec![self.label.to_owned()],
+            },
+            finding_info: FindingInfo {
+                uid: self.uid,
+                title: self.title.to_owned(),
+                types: vec![self.kind.to_owned()],
+                analytic: Analytic {
+                    uid: self.analytic.0.to_owned(),
+                    name: self.analytic.1.to_owned(),
+                    type_id: self.analytic.2,
+                    version: "1".to_owned(),
+                },
+                attacks: vec![self.attack],
+                first_seen_time: self.start,
+                last_seen_time: self.at,
+                related_events_count: count,
+            },
+            anomaly_analyses: self.analyses,
+            evidences: self.evidences,
+            unmapped: Unmapped {
+                boundary: self.boundary.to_string(),
+                decision: self.decision,
+                reasons: self.reasons,
+                parameters: self.parameters,
+            },
+        }
+    }
+}
+
+fn atlas(tactic: (&str, &str), technique: (&str, &str), sub: Option<(&str, &str)>) -> AtlasAttack {
+    let make = |(uid, name): (&str, &str)| AtlasRef { uid: uid.to_owned(), name: name.to_owned() };
+    AtlasAttack {
+        version: ATLAS_VERSION.to_owned(),
+        tactic: make(tactic),
+        technique: make(technique),
+        sub_technique: sub.map(make),
+    }
+}
+
+fn poisoning() -> AtlasAttack {
+    atlas(("AML.TA0006", "Persistence"), ("AML.T0080", "AI Agent Context Poisoning"), Some(("AML.T0080.000", "Memory")))
+}
+
+fn extraction() -> AtlasAttack {
+    atlas(
+        ("AML.TA0009", "Collection"),
+        ("AML.T0085", "Data from AI Services"),
+        Some(("AML.T0085.000", "RAG Databases")),
+    )
+}
+
+/// A write was held.
+#[must_use]
+pub fn held_write(uid: String, boundary: &Boundary, body: &DecisionBody, at: Millis) -> Attack {
+    let blocked = body.verdict == Some(Verdict::Block);
+    let by_score = body.reasons.iter().any(|r| r.starts_with("memsad:"));
+    let mut data = BTreeMap::new();
+    if let Some(input) = &body.input {
+        data.insert("input".to_owned(), format!("{}-{}@{}", input.topic, input.partition, input.offset));
+    }
+    if let Some(content) = &body.content {
+        data.insert("content_hmac".to_owned(), content.hmac.clone());
+        data.insert("length".to_owned(), content.bytes.to_string());
+    }
+    if let Some(source) = &body.source {
+        data.insert("origin".to_owned(), source.origin.clone());
+    }
+    Draft {
+        uid,
+        boundary,
+        session: body.source.as_ref().and_then(|s| s.session_id.clone()),
+        severity: if blocked { 4 } else { 3 },
+        action: 2,
+        disposition: if blocked { 2 } else { 3 },
+        at,
+        start: at,
+        title: "Suspected memory poisoning",
+        kind: "memory-poisoning",
+        message: format!("memory write held: {}", body.reasons.join(", ")),
+        analytic: if by_score {
+            ("memsad.reference", "MEMSAD score", 3)
+        } else {
+            ("policy.provenance", "Provenance policy", 1)
+        },
+        attack: poisoning(),
+        label: "owasp:ASI06",
+        analyses: body.memsad.as_ref().filter(|_| by_score).map(score_analysis).into_iter().collect(),
+        evidences: vec![Evidence { uid: body.id.clone(), data }],
+        decision: Some(body.id.clone()),
+        reasons: body.reasons.clone(),
+        parameters: None,
+    }
+    .finish()
+}
+
+fn score_analysis(m: &crate::schema::MemsadFacts) -> AnomalyAnalysis {
+    let parameter = format!("s_{}", m.statistic);
+    let observed = |text: String| {
+        vec![ObservedAnomaly {
+            observation_parameter: parameter.clone(),
+            observations: vec![Observation { value: text }],
+        }]
+    };
+    let score = match m.statistic.as_str() {
+        "max" => m.s_max,
+        "mean" => m.s_mean,
+        _ => m.s_comb,
+    };
+    AnomalyAnalysis {
+        analysis_targets: vec![NamedValue { name: "write score".into(), kind: "MEMSAD".into() }],
+        anomalies: observed(format!("{:.6}", to_cosine(score))),
+        baselines: observed(format!(
+            "threshold={:.6} m={} calibration={}",
+            to_cosine(m.threshold.unwrap_or_default()),
+            m.m,
+            m.calibration.as_deref().unwrap_or("-")
+        )),
+    }
+}
+
+/// A session crossed the upper bound.
+#[must_use]
+pub fn extraction_session(
+    uid: String,
+    boundary: &Boundary,
+    session: &str,
+    principal: &str,
+    table: &SprtTable,
+    crossing: &Crossing,
+) -> Attack {
+    let p = &table.parameters;
+    let trajectory = crossing
+        .trajectory
+        .iter()
+        .enumerate()
+        .map(|(i, s)| Observation { value: format!("{}:{s:.4}", i + 1) })
+        .collect();
+    let baseline = format!(
+        "p1={} p0={} alpha={} beta={} upper={:.4} lower={:.4}",
+        p.p1, p.p0, p.alpha, p.beta, table.upper, table.lower
+    );
+    let evidences = crossing.evidence.iter().map(|hit| Evidence {
+        uid: hit.event_id.clone(),
+        data: BTreeMap::from([
+            ("honeypot".to_owned(), hit.honeypot_id.clone()),
+            ("rank".to_owned(), hit.rank.to_string()),
+        ]),
+    });
+    Draft {
+        uid,
+        boundary,
+        session: Some(session.to_owned()),
+        severity: 4,
+        action: 3,
+        disposition: 19,
+        at: crossing.at,
+        start: crossing.started,
+        title: "Memory extraction session",
+        kind: "memory-extraction",
+        message: format!(
+            "session crossed the upper bound after {} observations (principal {principal})",
+            crossing.trajectory.len()
+        ),
+        analytic: ("sprt.honeypot", "Sequential test over honeypot hits", 2),
+        attack: extraction(),
+        label: "owasp:LLM02:2025",
+        analyses: vec![AnomalyAnalysis {
+            analysis_targets: vec![NamedValue { name: "session".into(), kind: "SPRT".into() }],
+            anomalies: vec![ObservedAnomaly { observation_parameter: "llr".into(), observations: trajectory }],
+            baselines: vec![ObservedAnomaly {
+                observation_parameter: "llr".into(),
+                observations: vec![Observation { value: baseline }],
+            }],
+        }],
+        evidences: evidences.collect(),
+        decision: None,
+        reasons: vec!["sprt:upper_bound".to_owned()],
+        parameters: p.assumed.then(|| "assumed".to_owned()),
+    }
+    .finish()
+}
+
+/// A retrieval returned records of another tenant.
+#[must_use]
+pub fn cross_tenant(uid: String, boundary: &Boundary, session: &str, event: &str, count: usize, at: Millis) -> Attack {
+    let data = BTreeMap::from([("foreign_records".to_owned(), count.to_string())]);
+    Draft {
+        uid,
+        boundary,
+        session: Some(session.to_owned()),
+        severity: 5,
+        action: 3,
+        disposition: 19,
+        at,
+        start: at,
+        title: "Cross-tenant retrieval",
+        kind: "cross-tenant-retrieval",
+        message: format!("a retrieval returned {count} records of another tenant"),
+        analytic: ("retrieval.cross_tenant", "Tenant of returned records", 1),
+        attack: extraction(),
+        label: "owasp:LLM02:2025",
+        analyses: Vec::new(),
+        evidences: vec![Evidence { uid: event.to_owned(), data }],
+        decision: None,
+        reasons: vec!["retrieval:cross_tenant".to_owned()],
+        parameters: None,
+    }
+    .finish()
+}

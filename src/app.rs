@@ -1,0 +1,219 @@
+//! Wires one process: configuration and topology to threads; owns start order and stop order.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::{Config, Secret};
+use crate::embed::Embedder;
+use crate::error::{Code, Error, Result};
+use crate::pipeline::{Engine, EngineSettings, Registry, Remake, RunOptions, Summary, Task, TaskParts};
+use crate::policy::Policy;
+use crate::schema::{ActivePointer, Calibration, HoneypotSet};
+use crate::sink::{Publication, TransactionalProducer, publish};
+use crate::source::{self, BroadcastReader, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions};
+use crate::state::{Db, Restorer, State};
+use crate::topology::{Role, Topology};
+
+/// What a process runs with.
+#[derive(Debug)]
+pub struct Setup {
+    /// Configuration.
+    pub config: Config,
+    /// Topology.
+    pub topology: Arc<Topology>,
+    /// Policy.
+    pub policy: Policy,
+}
+
+impl Setup {
+    /// Reads topology and policy of a folder; `None` is the embedded sample.
+    ///
+    /// # Errors
+    /// Those of topology and policy.
+    pub fn load(config: Config, folder: Option<&Path>, policy: Option<&Path>) -> Result<Self> {
+        let mut topology = match folder {
+            Some(folder) => Topology::load(folder)?,
+            None => Topology::sample()?,
+        };
+        let beside = folder.map(|f| f.join("policy.yaml"));
+        let policy = match policy.or(beside.as_deref()) {
+            Some(path) => Policy::load(path)?,
+            None => Policy::sample()?,
+        };
+        topology.prefix(&config.kafka.topic_prefix);
+        Ok(Self { config, topology: Arc::new(topology), policy })
+    }
+
+    /// An engine for this setup.
+    ///
+    /// # Errors
+    /// `sprt_invalid`.
+    pub fn engine(&self, secret: Secret, embedder: &Embedder) -> Result<Engine> {
+        Engine::new(EngineSettings {
+            topology: self.topology.clone(),
+            policy: self.policy.clone(),
+            secret,
+            encoder: embedder.identity().to_owned(),
+            dimension: self.config.encoder.dimension,
+            partitioned: true,
+        })
+    }
+
+    /// The deployment secret that `run` needs.
+    ///
+    /// # Errors
+    /// `secret_missing`.
+    pub fn secret(&self) -> Result<Secret> {
+        let missing = || Error::new(Code::SecretMissing, "secret_file (MEMSLUICE__SECRET_FILE) is not set");
+        Secret::from_file(self.config.secret_file.as_deref().ok_or_else(missing)?)
+    }
+
+    fn group(&self) -> &str {
+        self.config.kafka.group.as_deref().unwrap_or(&self.topology.main.application)
+    }
+
+    /// Names application, units and stores: what a state folder must agree with.
+    fn identity(&self) -> String {
+        let stores: Vec<&str> = self.topology.main.stores.keys().map(String::as_str).collect();
+        format!(
+            "{}{} units={} dimension={} stores={}",
+            self.config.kafka.topic_prefix,
+            self.topology.main.application,
+            self.topology.units(),
+            self.config.encoder.dimension,
+            stores.join(",")
+        )
+    }
+}
+
+/// A broker that answers no admin requests and keeps no transactional promises: the demo's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokerKind {
+    /// Apache Kafka.
+    Real,
+    /// librdkafka's in-process mock.
+    Mock,
+}
+
+/// Runs the stream until its end, a stop or an error.
+///
+/// Order: preflight, state, fence (`init_transactions`), broadcast topics to their watermark, group.
+///
+/// # Errors
+/// Any code with action `Stop`.
+pub fn run(
+    setup: &Setup,
+    secret: Secret,
+    embedder: Embedder,
+    broker: BrokerKind,
+    options: RunOptions,
+) -> Result<Summary> {
+    let client = source::client(&setup.config)?;
+    source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
+    let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let engine = setup.engine(secret, &embedder)?;
+    let remake = remake(setup, &client);
+    let mut restorer = Restorer::new(&client, setup.group(), &setup.topology)?;
+    restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
+    let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
+    let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
+    let mut registry = Registry::default();
+    for r in whole {
+        if let Err(error) = registry.apply(r.role, &r.key, r.value.as_deref()) {
+            tracing::warn!(%error, "a broadcast record is ignored");
+        }
+    }
+    let (budget, heartbeat) = (Budget::default(), Heartbeat::default());
+    heartbeat.beat();
+    // Fencing comes first: the task makes its producer before the group is joined.
+    let producer = remake()?;
+    let poll = PollThread::start(StartOptions {
+        client: &client,
+        topology: &setup.topology,
+        group: setup.group(),
+        instance: setup.config.kafka.instance_id.as_deref(),
+        budget: budget.clone(),
+        task: heartbeat.clone(),
+    })?;
+    let parts = TaskParts {
+        engine,
+        embedder,
+        state: State::new(db),
+        broadcast,
+        registry,
+        restorer,
+        poll,
+        budget,
+        heartbeat,
+        ends,
+    };
+    Task::new(parts, producer, options, remake).run()
+}
+
+fn remake(setup: &Setup, client: &Client) -> Remake {
+    let client = client.clone();
+    let timeout = setup.topology.main.commit.transaction_timeout;
+    let largest = setup.topology.main.limits.max_output_bytes + FRAMING;
+    let sabotaged = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
+    let id = format!(
+        "{}{}-{}",
+        setup.config.kafka.topic_prefix,
+        setup.topology.main.application,
+        setup.config.instance_id()
+    );
+    Box::new(move || TransactionalProducer::start(&client, (!sabotaged).then_some(id.as_str()), timeout, largest))
+}
+
+/// Publishes a calibration and puts it in force; its version becomes the latest plus one.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`.
+pub fn publish_calibration(setup: &Setup, mut calibration: Calibration) -> Result<Calibration> {
+    let what = format!("{}/{}", calibration.kind.as_str(), calibration.scope);
+    calibration.version = latest(setup, &what)? + 1;
+    let value = serde_json::to_vec(&calibration)
+        .map_err(|e| Error::with(Code::Internal, "a calibration can't be written", e))?;
+    announce(setup, Role::Calibrations, &what, calibration.version, value)?;
+    Ok(calibration)
+}
+
+/// Publishes a honeypot set and puts it in force.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`.
+pub fn publish_honeypots(setup: &Setup, mut set: HoneypotSet) -> Result<HoneypotSet> {
+    let what = format!("honeypots/{}", set.scope);
+    set.version = latest(setup, &what)? + 1;
+    let value =
+        serde_json::to_vec(&set).map_err(|e| Error::with(Code::Internal, "a honeypot set can't be written", e))?;
+    announce(setup, Role::Honeypots, &what, set.version, value)?;
+    Ok(set)
+}
+
+fn latest(setup: &Setup, what: &str) -> Result<u64> {
+    let client = source::client(&setup.config)?;
+    let (_, whole) = BroadcastReader::start(&client, &setup.topology)?;
+    let mut registry = Registry::default();
+    for r in whole {
+        if let Err(error) = registry.apply(r.role, &r.key, r.value.as_deref()) {
+            tracing::warn!(%error, "a broadcast record is ignored");
+        }
+    }
+    Ok(registry.latest(what))
+}
+
+fn announce(setup: &Setup, role: Role, what: &str, version: u64, value: Vec<u8>) -> Result<()> {
+    let client = source::client(&setup.config)?;
+    let topic = setup.topology.name(role).to_owned();
+    let pointer = serde_json::to_vec(&ActivePointer { version })
+        .map_err(|e| Error::with(Code::Internal, "a pointer can't be written", e))?;
+    let record = |key: String, value: Vec<u8>| Publication {
+        topic: topic.clone(),
+        partition: Some(0),
+        key: key.into_bytes(),
+        value,
+        timestamp: None,
+    };
+    publish(&client, &[record(format!("{what}@{version}"), value), record(format!("active/{what}"), pointer)])
+}

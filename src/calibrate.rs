@@ -1,0 +1,166 @@
+//! Fitting MEMSAD thresholds from benign writes and queries.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+
+use crate::clock::{Millis, rfc3339};
+use crate::config::Backend;
+use crate::decode::{self, Rules};
+use crate::embed::{Embedder, Encoded};
+use crate::error::{Code, Error, Result};
+use crate::files::Lines;
+use crate::schema::{Boundary, Calibration, Op, Scope, Vector};
+use crate::score::{FitInput, History, fit};
+use crate::source::Fetched;
+use crate::topology::{Role, Topology};
+
+/// A text with its record time and, where the record brought one, its vector.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Text.
+    pub text: String,
+    /// Record time.
+    pub at: Millis,
+    /// Vector of the producer.
+    pub vector: Option<Vector>,
+}
+
+/// Samples of each boundary.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// Benign writes.
+    pub writes: BTreeMap<Boundary, Vec<Sample>>,
+    /// Queries, oldest first.
+    pub queries: BTreeMap<Boundary, Vec<Sample>>,
+    /// Known poison, for the margin.
+    pub poison: BTreeMap<Boundary, Vec<Sample>>,
+    /// Records that could not be used.
+    pub skipped: u64,
+}
+
+impl Samples {
+    /// Reads JSONL files.
+    ///
+    /// # Errors
+    /// `file_unreadable`.
+    pub fn read(writes: &[PathBuf], queries: &[PathBuf], poison: &[PathBuf], dimension: usize) -> Result<Self> {
+        let mut samples = Self::default();
+        for (role, files, is_poison) in [
+            (Role::MemoryWrites, writes, false),
+            (Role::RetrievalLogs, queries, false),
+            (Role::MemoryWrites, poison, true),
+        ] {
+            let mut lines = Lines::new(role, 1, files);
+            while let Some(record) = lines.next()? {
+                samples.add(&record, dimension, is_poison);
+            }
+        }
+        samples.sort();
+        Ok(samples)
+    }
+
+    /// Adds a record as it came from a topic or file.
+    pub fn add(&mut self, record: &Fetched, dimension: usize, is_poison: bool) {
+        let rules = Rules { max_bytes: usize::MAX, dimension, units: None };
+        let at = record.at.timestamp;
+        let taken = match record.at.role {
+            Role::RetrievalLogs => decode::retrieval(record, &rules)
+                .ok()
+                .filter(|r| !r.background && (r.query.is_some() || r.embedding.is_some()))
+                .map(|r| {
+                    let sample = Sample { text: r.query.unwrap_or_default(), at, vector: r.embedding };
+                    self.queries.entry(r.boundary).or_default().push(sample);
+                }),
+            _ => decode::write(record, &rules).ok().filter(|w| w.op != Op::Delete).map(|w| {
+                let sample = Sample { text: w.content, at, vector: w.embedding };
+                let target = if is_poison { &mut self.poison } else { &mut self.writes };
+                target.entry(w.boundary).or_default().push(sample);
+            }),
+        };
+        self.skipped += u64::from(taken.is_none());
+    }
+
+    /// Puts queries in order of time, keeping the order of equal ones.
+    pub fn sort(&mut self) {
+        self.queries.values_mut().for_each(|q| q.sort_by_key(|s| s.at));
+    }
+}
+
+/// Fits a boundary's calibration: history = its newest `memsad.history` queries.
+///
+/// # Errors
+/// `calibration_too_small`, `calibration_no_queries`, `encoder_failed`.
+pub fn fit_boundary(
+    samples: &Samples,
+    boundary: &Boundary,
+    version: u64,
+    topology: &Topology,
+    embedder: &Embedder,
+    backend: Backend,
+    mut progress: impl FnMut(),
+) -> Result<Calibration> {
+    let of = |map: &BTreeMap<Boundary, Vec<Sample>>| map.get(boundary).cloned().unwrap_or_default();
+    let (writes, queries, poison) = (of(&samples.writes), of(&samples.queries), of(&samples.poison));
+    let memsad = &topology.main.memsad;
+    let newest = &queries[queries.len().saturating_sub(memsad.history)..];
+    let mut encode = |samples: &[Sample]| vectors(samples, embedder, backend, &mut progress);
+    let query_vectors = encode(newest)?;
+    let benign = encode(&writes)?;
+    let poison = encode(&poison)?;
+    let prefix = random_words(boundary.as_str());
+    let triggered: Vec<Sample> = writes
+        .iter()
+        .filter(|w| w.vector.is_none())
+        .map(|w| Sample { text: format!("{prefix} {}", w.text), at: w.at, vector: None })
+        .collect();
+    let triggered = if backend == Backend::Precomputed { Vec::new() } else { encode(&triggered)? };
+    let dimension = query_vectors.first().or(benign.first()).map_or(1, |v| v.as_slice().len());
+    let mut history = History::new(dimension, memsad.history);
+    query_vectors.iter().for_each(|v| {
+        history.push(v.as_slice());
+    });
+    fit(&FitInput {
+        scope: &Scope::Boundary(boundary.clone()),
+        version,
+        statistic: memsad.statistic,
+        kappa: memsad.kappa,
+        history: &history,
+        benign: &benign,
+        triggered: &triggered,
+        poison: &poison,
+        encoder: embedder.identity(),
+        as_of: rfc3339(writes.iter().map(|w| w.at).max().unwrap_or_default()),
+    })
+}
+
+fn vectors(
+    samples: &[Sample],
+    embedder: &Embedder,
+    backend: Backend,
+    progress: &mut impl FnMut(),
+) -> Result<Vec<Vector>> {
+    let missing: Vec<String> = samples.iter().filter(|s| s.vector.is_none()).map(|s| s.text.clone()).collect();
+    if backend == Backend::Precomputed && !missing.is_empty() {
+        return Err(Error::new(
+            Code::EncoderFailed,
+            format!("{} records carry no vector and the encoder is precomputed", missing.len()),
+        ));
+    }
+    let mut encoded = embedder.encode_all(&missing, progress)?.into_iter();
+    let vector = |s: &Sample| s.vector.clone().or_else(|| encoded.next().map(|e: Encoded| e.vector));
+    Ok(samples.iter().filter_map(vector).collect())
+}
+
+/// Five ordinary words, the same for the same boundary: the random-trigger control.
+#[must_use]
+pub fn random_words(seed: &str) -> String {
+    const WORDS: [&str; 32] = [
+        "harbor", "velvet", "ladder", "copper", "meadow", "lantern", "gravel", "orchard", "thimble", "walnut",
+        "ribbon", "canyon", "pebble", "marble", "saddle", "timber", "anchor", "barley", "cellar", "dagger", "ember",
+        "falcon", "garnet", "hollow", "island", "jacket", "kettle", "lemon", "mirror", "nickel", "oyster", "parcel",
+    ];
+    let digest = Sha256::digest(format!("random-trigger\n{seed}"));
+    digest.iter().take(5).map(|b| WORDS[*b as usize % WORDS.len()]).collect::<Vec<_>>().join(" ")
+}

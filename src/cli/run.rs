@@ -1,0 +1,94 @@
+//! `memsluice run`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+
+use super::{Common, Format, out, render};
+use crate::app::{self, BrokerKind};
+use crate::embed::Embedder;
+use crate::error::{Code, Error, Result};
+use crate::pipeline::{RunOptions, Summary};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  memsluice run --topology topology --config memsluice.yaml\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 MEMSLUICE__SECRET_FILE=secret memsluice run --topology topology --until-end"
+)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Stop when every input reached the end it had at start
+    #[arg(long)]
+    until_end: bool,
+    /// How the totals are printed at the end
+    #[arg(long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+pub(super) fn run(args: &RunArgs) -> Result<()> {
+    if args.common.topology.is_none() {
+        return Err(Error::new(Code::TopologyUnreadable, "run needs --topology DIR"));
+    }
+    let setup = args.common.setup()?;
+    let secret = setup.secret()?;
+    let sprt = crate::session::SprtTable::new(&setup.topology.main.sprt)?;
+    let (attack, benign) = (sprt.exact(sprt.parameters.p1), sprt.exact(sprt.parameters.p0));
+    out::note(&format!(
+        "sprt: an attack at p1 is flagged with probability {:.4} after {:.1} observations, benign use at p0 with {:.5} (exact)",
+        attack.upper, attack.rounds, benign.upper
+    ));
+    let embedder = Embedder::start(&setup.config.encoder)?;
+    out::note(&format!("encoder: {}", embedder.identity()));
+    let stop = stop_on_signal()?;
+    let options = RunOptions { until_end: args.until_end, stop, on_output: None, on_progress: Some(progress()) };
+    let summary = app::run(&setup, secret, embedder, BrokerKind::Real, options)?;
+    match args.output {
+        Format::Table => render::summary(&summary),
+        Format::Json => out::json(&summary),
+    }
+}
+
+/// Totals on the log, every few seconds.
+fn progress() -> Box<dyn FnMut(&Summary) + Send> {
+    let mut last = crate::clock::monotonic();
+    let mut seen = 0;
+    Box::new(move |s| {
+        let elapsed = last.elapsed();
+        if elapsed.as_secs() < 5 {
+            return;
+        }
+        #[allow(clippy::cast_precision_loss)] // a rate for people
+        let rate = (s.inputs - seen) as f64 / elapsed.as_secs_f64();
+        tracing::info!(inputs = s.inputs, rate, dead_letters = s.dead_letters, findings = s.findings, "progress");
+        seen = s.inputs;
+        last = crate::clock::monotonic();
+    })
+}
+
+/// Set at the first SIGINT or SIGTERM: the stream commits and leaves the group.
+pub(super) fn stop_on_signal() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    let body = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+            return;
+        };
+        runtime.block_on(async {
+            let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
+                return;
+            };
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            out::note("stopping: committing what is decided");
+            seen.store(true, Ordering::Relaxed);
+        });
+    };
+    std::thread::Builder::new()
+        .name("memsluice-signal".to_owned())
+        .spawn(body)
+        .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
+    Ok(stop)
+}

@@ -1,0 +1,124 @@
+//! `memsluice scan`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::{Common, Format, honeypots, out, render};
+use crate::app::Setup;
+use crate::calibrate::{Samples, fit_boundary};
+use crate::config::Secret;
+use crate::embed::Embedder;
+use crate::error::{Code, Error, Result};
+use crate::files::total_bytes;
+use crate::pipeline::Registry;
+use crate::scan::{ScanInput, scan};
+use crate::schema::Calibration;
+use crate::topology::Role;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  memsluice scan --writes writes.jsonl --queries retrievals.jsonl --calibrate benign.jsonl\n  memsluice scan --writes dump.jsonl --output json > decisions.jsonl"
+)]
+pub(super) struct ScanArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Memory writes, JSONL (several files are read in order)
+    #[arg(long, value_name = "FILE", required = true)]
+    writes: Vec<PathBuf>,
+    /// Retrieval events, JSONL
+    #[arg(long, value_name = "FILE")]
+    queries: Vec<PathBuf>,
+    /// Benign writes to fit on, JSONL, or a record of `calibrate fit --output json`
+    #[arg(long, value_name = "FILE")]
+    calibrate: Vec<PathBuf>,
+    /// Honeypot registry, JSONL
+    #[arg(long, value_name = "FILE")]
+    honeypots: Option<PathBuf>,
+    /// Show allowed writes too
+    #[arg(long)]
+    all: bool,
+    /// How results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+pub(super) fn run(args: &ScanArgs) -> Result<()> {
+    let setup = args.common.setup()?;
+    let secret = match &setup.config.secret_file {
+        Some(path) => Secret::from_file(path)?,
+        None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,
+    };
+    let embedder = Embedder::start(&setup.config.encoder)?;
+    let registry = registry(args, &setup, &embedder)?;
+    let engine = setup.engine(secret, &embedder)?;
+    let input = ScanInput { writes: args.writes.clone(), queries: args.queries.clone() };
+    let bar = out::progress(total_bytes(&input.writes)? + total_bytes(&input.queries)?, "bytes");
+    let each = |o: &crate::sink::Output| match args.output {
+        Format::Table => bar.suspend(|| render::output(o, args.all)),
+        Format::Json if matches!(o.role, Role::Decisions | Role::Attacks) => {
+            let text = String::from_utf8_lossy(o.value.as_deref().unwrap_or_default()).into_owned();
+            bar.suspend(|| out::line(&text))
+        }
+        Format::Json => Ok(()),
+    };
+    let summary = scan(&input, &engine, &embedder, &registry, each, |bytes| bar.set_position(bytes))?;
+    bar.finish_and_clear();
+    match args.output {
+        Format::Table => render::summary(&summary),
+        Format::Json => {
+            out::note(&serde_json::to_string(&summary).unwrap_or_default());
+            Ok(())
+        }
+    }
+}
+
+/// Calibrations and honeypots, in force before the first write.
+fn registry(args: &ScanArgs, setup: &Setup, embedder: &Embedder) -> Result<Registry> {
+    let mut registry = Registry::default();
+    let mut benign = Vec::new();
+    for file in &args.calibrate {
+        match record(file)? {
+            Some(c) => activate(&mut registry, c)?,
+            None => benign.push(file.clone()),
+        }
+    }
+    if !benign.is_empty() {
+        let samples = Samples::read(&benign, &args.queries, &[], setup.config.encoder.dimension)?;
+        let bar = out::progress(samples.writes.values().map(Vec::len).sum::<usize>() as u64 * 2, "texts to calibrate");
+        for boundary in samples.writes.keys() {
+            match fit_boundary(&samples, boundary, 1, &setup.topology, embedder, setup.config.encoder.backend, || {
+                bar.inc(1)
+            }) {
+                Ok(c) => activate(&mut registry, c)?,
+                Err(e) if matches!(e.code(), Code::CalibrationNoQueries | Code::CalibrationTooSmall) => {
+                    bar.suspend(|| out::note(&format!("{boundary} stays uncalibrated: {}", e.message())));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        bar.finish_and_clear();
+    }
+    if let Some(file) = &args.honeypots {
+        for set in honeypots::read(file)? {
+            let (what, version) = (format!("honeypots/{}", set.scope), set.version);
+            registry.add_honeypots(set)?;
+            registry.activate(what, version);
+        }
+    }
+    Ok(registry)
+}
+
+fn activate(registry: &mut Registry, c: Calibration) -> Result<()> {
+    let (what, version) = (format!("{}/{}", c.kind.as_str(), c.scope), c.version);
+    registry.add_calibration(c)?;
+    registry.activate(what, version);
+    Ok(())
+}
+
+/// The file as a calibration record; `None` when it is something else.
+fn record(file: &Path) -> Result<Option<Calibration>> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", file.display()), e))?;
+    Ok(serde_json::from_str(text.trim()).ok())
+}

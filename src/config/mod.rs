@@ -1,0 +1,198 @@
+//! Settings of one process: file `memsluice.yaml` (`--config`), then environment `MEMSLUICE__A__B`.
+//!
+//! What the stream *is* stands in the topology; what this process *has* (addresses, paths, secrets)
+//! stands here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Code, Error, Result};
+
+mod secret;
+pub use secret::Secret;
+
+/// All settings.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Broker.
+    pub kafka: Kafka,
+    /// Encoder.
+    pub encoder: Encoder,
+    /// Folder of the local state; default `./memsluice-state`.
+    pub state_dir: Option<PathBuf>,
+    /// File with at least 32 random bytes; every keyed hash is derived from it.
+    pub secret_file: Option<PathBuf>,
+    /// Breaks a guarantee on purpose, so that a test can be seen to fail. Never set it.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// A guarantee to break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sabotage {
+    /// Produce without transactions; offsets live in the local state.
+    TransactionsOff,
+}
+
+/// Broker settings.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kafka {
+    /// `host:port,...`
+    pub bootstrap: Option<String>,
+    /// Consumer group; default: the application id.
+    pub group: Option<String>,
+    /// Stable id of this instance: `group.instance.id` and part of `transactional.id`. Default `0`.
+    pub instance_id: Option<String>,
+    /// Put in front of every topic name.
+    pub topic_prefix: String,
+    /// librdkafka settings passed through, such as `security.protocol`.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// Which encoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// ONNX Runtime.
+    #[default]
+    Onnx,
+    /// The vector in the record; a record without one gets the posture.
+    Precomputed,
+    /// Hashed character trigrams: for tests, no meaning.
+    Hash,
+}
+
+/// Encoder settings.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Encoder {
+    /// Backend.
+    pub backend: Backend,
+    /// `model.onnx`.
+    pub model: Option<PathBuf>,
+    /// `tokenizer.json`.
+    pub tokenizer: Option<PathBuf>,
+    /// `libonnxruntime.so`.
+    pub runtime: Option<PathBuf>,
+    /// Dimension of the vectors.
+    pub dimension: usize,
+    /// Longer texts are cut here, with the flag `truncated`.
+    pub max_pieces: usize,
+    /// Padded pieces in one batch.
+    pub batch_tokens: usize,
+    /// A batch waits at most this long for more texts, ms.
+    pub batch_deadline_ms: u64,
+    /// Encoder threads.
+    pub threads: usize,
+    /// Texts whose vectors are kept by content.
+    pub cache_entries: usize,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Onnx,
+            model: None,
+            tokenizer: None,
+            runtime: None,
+            dimension: 384,
+            max_pieces: 256,
+            batch_tokens: 2048,
+            batch_deadline_ms: 5,
+            threads: 1,
+            cache_entries: 20_000,
+        }
+    }
+}
+
+/// librdkafka settings that would break exactly-once or the unit order, and why.
+const DENIED: &[(&str, &str)] = &[
+    ("isolation.level", "reading uncommitted records breaks exactly-once"),
+    ("transactional.id", "derived from the application and instance id"),
+    ("enable.auto.commit", "offsets move in the transaction"),
+    ("enable.auto.offset.store", "offsets move in the transaction"),
+    ("enable.idempotence", "always on"),
+    ("acks", "always all"),
+    ("partition.assignment.strategy", "set consumer.assignor in the topology"),
+    ("group.protocol", "set consumer.assignor in the topology"),
+    ("group.remote.assignor", "set consumer.assignor in the topology"),
+    ("group.id", "set kafka.group"),
+    ("group.instance.id", "set kafka.instance_id"),
+    ("enable.partition.eof", "used to find the end of inputs"),
+    ("partitioner", "outputs name their partition"),
+    ("transaction.timeout.ms", "set commit.transaction_timeout in the topology"),
+    ("session.timeout.ms", "set consumer.session_timeout in the topology"),
+];
+
+impl Config {
+    /// Reads `file` (default `memsluice.yaml` in the working folder, if it is there), then the environment.
+    ///
+    /// # Errors
+    /// `config_invalid`.
+    pub fn load(file: Option<&Path>) -> Result<Self> {
+        let mut builder = config::Config::builder();
+        let default = Path::new("memsluice.yaml");
+        if let Some(path) = file.or_else(|| default.is_file().then_some(default)) {
+            builder = builder.add_source(config::File::from(path).format(config::FileFormat::Yaml).required(true));
+        }
+        let environment =
+            config::Environment::with_prefix("MEMSLUICE").prefix_separator("__").separator("__").try_parsing(false);
+        let loaded: Self = builder
+            .add_source(environment)
+            .build()
+            .and_then(config::Config::try_deserialize)
+            .map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
+        loaded.check()?;
+        Ok(loaded)
+    }
+
+    fn check(&self) -> Result<()> {
+        for (key, why) in DENIED {
+            if self.kafka.properties.contains_key(*key) {
+                return Err(Error::new(Code::ConfigInvalid, format!("kafka.properties may not set {key}: {why}")));
+            }
+        }
+        let e = &self.encoder;
+        let ranges = [
+            ("encoder.dimension", e.dimension, 1, 4096),
+            ("encoder.max_pieces", e.max_pieces, 8, 8192),
+            ("encoder.threads", e.threads, 1, 64),
+        ];
+        for (name, value, low, high) in ranges {
+            if !(low..=high).contains(&value) {
+                return Err(Error::new(Code::ConfigInvalid, format!("{name} is {value}; it must be {low} to {high}")));
+            }
+        }
+        if e.batch_tokens < e.max_pieces {
+            return Err(Error::new(Code::ConfigInvalid, "encoder.batch_tokens must be at least encoder.max_pieces"));
+        }
+        Ok(())
+    }
+
+    /// The broker address.
+    ///
+    /// # Errors
+    /// `config_invalid` when none is set.
+    pub fn bootstrap(&self) -> Result<&str> {
+        self.kafka
+            .bootstrap
+            .as_deref()
+            .ok_or_else(|| Error::new(Code::ConfigInvalid, "kafka.bootstrap (MEMSLUICE__KAFKA__BOOTSTRAP) is not set"))
+    }
+
+    /// The state folder.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.state_dir.clone().unwrap_or_else(|| PathBuf::from("memsluice-state"))
+    }
+
+    /// The stable instance id.
+    #[must_use]
+    pub fn instance_id(&self) -> &str {
+        self.kafka.instance_id.as_deref().unwrap_or("0")
+    }
+}

@@ -1,0 +1,256 @@
+//! The encoder's threads: jobs in, vectors out, in any order. Each thread owns its own session.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use super::backend::{self, vector};
+use super::{Backend, BatchRule, Batcher, Cache, Encoded, Prepared, Sized};
+use crate::clock::monotonic;
+use crate::config::Encoder as Settings;
+use crate::error::{Code, Error, Result};
+
+/// A text to encode.
+#[derive(Debug)]
+pub struct Job {
+    /// Unit.
+    pub unit: i32,
+    /// Place in the unit's order.
+    pub ticket: u64,
+    /// The text.
+    pub text: String,
+    /// Failed tries are repeated until then (posture `hold`).
+    pub retry_until: Option<Instant>,
+}
+
+/// A text's outcome.
+#[derive(Debug)]
+pub struct Done {
+    /// Unit.
+    pub unit: i32,
+    /// Place.
+    pub ticket: u64,
+    /// The vector, or why there is none.
+    pub result: Result<Encoded>,
+}
+
+/// The stage's front: submit and collect.
+#[derive(Debug)]
+pub struct Embedder {
+    identity: String,
+    rule: BatchRule,
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Done>,
+    cache: Arc<Cache>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Embedder {
+    /// Opens the encoder, probes it and starts its threads. With backend `precomputed` there is no
+    /// thread and every job fails.
+    ///
+    /// # Errors
+    /// Those of [`backend::open`] and `encoder_failed` from the probe.
+    pub fn start(settings: &Settings) -> Result<Self> {
+        let cache = Arc::new(Cache::new(settings.cache_entries));
+        let (jobs, inbox) = unbounded::<Job>();
+        let (outbox, done) = unbounded::<Done>();
+        let Some(mut first) = backend::open(settings)? else {
+            let identity = format!("precomputed/{}", settings.dimension);
+            let thread = spawn("memsluice-embed-0", move || refuse(&inbox, &outbox))?;
+            return Ok(Self { identity, rule: BatchRule::Any, jobs: Some(jobs), done, cache, threads: vec![thread] });
+        };
+        let rule = super::probe(first.as_mut())?;
+        let identity = format!("{}/batch-{}", first.identity(), rule.as_str());
+        let mut backends = vec![first];
+        for _ in 1..settings.threads {
+            backends.extend(backend::open(settings)?);
+        }
+        let mut threads = Vec::new();
+        for (i, backend) in backends.into_iter().enumerate() {
+            let worker = Worker {
+                backend,
+                batcher: Batcher::new(settings.batch_tokens, rule == BatchRule::One),
+                deadline: Duration::from_millis(settings.batch_deadline_ms),
+                inbox: inbox.clone(),
+                outbox: outbox.clone(),
+                cache: cache.clone(),
+            };
+            threads.push(spawn(&format!("memsluice-embed-{i}"), move || worker.run())?);
+        }
+        Ok(Self { identity, rule, jobs: Some(jobs), done, cache, threads })
+    }
+
+    /// Encoder identity with the batch rule.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// What the probe found.
+    #[must_use]
+    pub fn rule(&self) -> BatchRule {
+        self.rule
+    }
+
+    /// A vector that is already known.
+    #[must_use]
+    pub fn cached(&self, text: &str) -> Option<Encoded> {
+        self.cache.get(text)
+    }
+
+    /// Hands a text to the threads; bounded by the bytes in flight of its input.
+    pub fn submit(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            // The threads outlive this sender; a dead thread shows in `alive`.
+            drop(jobs.send(job));
+        }
+    }
+
+    /// Where outcomes arrive.
+    #[must_use]
+    pub fn done(&self) -> &Receiver<Done> {
+        &self.done
+    }
+
+    /// Whether all threads run.
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        self.threads.iter().all(|t| !t.is_finished())
+    }
+
+    /// Encodes texts and waits: for fits and files.
+    ///
+    /// # Errors
+    /// `encoder_failed`.
+    pub fn encode_all(&self, texts: &[String], mut progress: impl FnMut()) -> Result<Vec<Encoded>> {
+        let mut out: Vec<Option<Encoded>> = vec![None; texts.len()];
+        for (i, text) in texts.iter().enumerate() {
+            self.submit(Job { unit: 0, ticket: i as u64, text: text.clone(), retry_until: None });
+        }
+        for _ in texts {
+            let done = self.done.recv().map_err(|_| Error::new(Code::EncoderFailed, "the encoder's threads ended"))?;
+            let slot = usize::try_from(done.ticket).unwrap_or_default();
+            out[slot] = Some(done.result?);
+            progress();
+        }
+        Ok(out.into_iter().flatten().collect())
+    }
+}
+
+impl Drop for Embedder {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))
+}
+
+fn refuse(inbox: &Receiver<Job>, outbox: &Sender<Done>) {
+    for job in inbox {
+        let result =
+            Err(Error::new(Code::EncoderFailed, "the record carries no vector and the encoder is precomputed"));
+        if outbox.send(Done { unit: job.unit, ticket: job.ticket, result }).is_err() {
+            return;
+        }
+    }
+}
+
+struct Worker {
+    backend: Box<dyn Backend>,
+    batcher: Batcher<Waiting>,
+    deadline: Duration,
+    inbox: Receiver<Job>,
+    outbox: Sender<Done>,
+    cache: Arc<Cache>,
+}
+
+struct Waiting {
+    job: Job,
+    prepared: Prepared,
+}
+
+impl Sized for Waiting {
+    fn pieces(&self) -> usize {
+        self.prepared.ids.len()
+    }
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Ok(job) = self.inbox.recv() {
+            let until = monotonic() + self.deadline;
+            self.take(job);
+            while !self.batcher.is_full() {
+                match self.inbox.recv_deadline(until) {
+                    Ok(job) => self.take(job),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            for batch in self.batcher.take() {
+                self.encode(batch);
+            }
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        if let Some(known) = self.cache.get(&job.text) {
+            return self.send(job.unit, job.ticket, Ok(known));
+        }
+        match self.backend.prepare(&job.text) {
+            Ok(prepared) => self.batcher.push(Waiting { job, prepared }),
+            Err(e) => self.send(job.unit, job.ticket, Err(e)),
+        }
+    }
+
+    fn encode(&mut self, batch: Vec<Waiting>) {
+        let prepared: Vec<Prepared> = batch.iter().map(|w| w.prepared.clone()).collect();
+        let rows = self.backend.encode(&prepared);
+        let Ok(rows) = rows else {
+            return self.one_by_one(batch);
+        };
+        for (waiting, row) in batch.into_iter().zip(rows) {
+            self.finish(waiting, vector(&row));
+        }
+    }
+
+    /// A batch failed: each text again alone, so that one bad text fails alone.
+    fn one_by_one(&mut self, batch: Vec<Waiting>) {
+        for waiting in batch {
+            let result = loop {
+                let result = self.backend.encode(std::slice::from_ref(&waiting.prepared)).and_then(|rows| {
+                    rows.first().map_or_else(|| Err(Error::new(Code::EncoderFailed, "no row")), |r| vector(r))
+                });
+                let again = waiting.job.retry_until.is_some_and(|until| monotonic() < until);
+                if result.is_ok() || !again {
+                    break result;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            };
+            self.finish(waiting, result);
+        }
+    }
+
+    fn finish(&self, waiting: Waiting, result: Result<crate::schema::Vector>) {
+        let truncated = waiting.prepared.truncated;
+        let result = result.map(|vector| Encoded { vector, truncated });
+        if let Ok(encoded) = &result {
+            self.cache.put(&waiting.job.text, encoded.clone());
+        }
+        self.send(waiting.job.unit, waiting.job.ticket, result);
+    }
+
+    fn send(&self, unit: i32, ticket: u64, result: Result<Encoded>) {
+        drop(self.outbox.send(Done { unit, ticket, result }));
+    }
+}

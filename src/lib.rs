@@ -1,0 +1,51 @@
+//! memsluice guards the long-term memory of LLM agents: a Kafka stream processor between what is about to
+//! be written and what was read.
+//!
+//! ```text
+//! source -> decode -> policy -> embed -> score -> decide -> sink
+//!              \-> session -> sprt -> alert ----------------^
+//! ```
+//!
+//! Modules stand in flow order; each imports only those before it, plus `schema`, `error`, `clock`,
+//! `config` and `topology`. `pipeline` alone sees all stages; only `source`, `sink` and `state` know
+//! rdkafka and rocksdb (`tests/it/architecture.rs`).
+
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod schema;
+pub mod topology;
+
+pub mod source;
+
+pub mod decode;
+
+pub mod policy;
+
+pub mod embed;
+
+pub mod score;
+
+pub mod decide;
+
+pub mod session;
+
+pub mod alert;
+
+pub mod state;
+
+pub mod sink;
+
+pub mod pipeline;
+
+pub mod files;
+
+pub mod calibrate;
+
+pub mod scan;
+
+pub mod app;
+
+pub mod demo;
+
+pub mod cli;

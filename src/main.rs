@@ -1,0 +1,5 @@
+//! The memsluice program.
+
+fn main() -> std::process::ExitCode {
+    memsluice::cli::main()
+}

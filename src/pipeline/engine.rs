@@ -1,0 +1,201 @@
+//! The stages of one record: admit (decode, policy, what to embed) and finish (score, decide, effects).
+//! Pure but for the state it is given: no broker, no clock, no randomness.
+
+use std::sync::Arc;
+
+use super::{Registry, Unit};
+use crate::config::Secret;
+use crate::decode::{self, Retrieval, Rules, Write};
+use crate::embed::Encoded;
+use crate::error::{Error, Result};
+use crate::policy::{Policy, Ruling};
+use crate::schema::{Ids, Op, Vector, Versions};
+use crate::score::Settings as MemsadSettings;
+use crate::session::SprtTable;
+use crate::sink::Output;
+use crate::source::Fetched;
+use crate::state::{State, Store};
+use crate::topology::{Role, Topology};
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub struct EngineSettings {
+    /// Topology.
+    pub topology: Arc<Topology>,
+    /// Policy.
+    pub policy: Policy,
+    /// Secret.
+    pub secret: Secret,
+    /// Encoder identity.
+    pub encoder: String,
+    /// Dimension.
+    pub dimension: usize,
+    /// Partition numbers mean units (Kafka), or nothing (files).
+    pub partitioned: bool,
+}
+
+/// The stages with all they need.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) topology: Arc<Topology>,
+    pub(super) policy: Policy,
+    pub(super) secret: Secret,
+    pub(super) ids: Ids,
+    pub(super) sprt: SprtTable,
+    pub(super) memsad: MemsadSettings,
+    pub(super) versions: Versions,
+    rules: Rules,
+}
+
+/// Where a record stands after admission.
+#[derive(Debug)]
+pub enum Stage {
+    /// A write with its ruling.
+    Write(Box<Write>, Ruling),
+    /// A retrieval.
+    Retrieval(Box<Retrieval>),
+    /// Not decodable.
+    Dead(Error),
+}
+
+/// An admitted record.
+#[derive(Debug)]
+pub struct Pending {
+    /// As it came.
+    pub fetched: Fetched,
+    /// What it is.
+    pub stage: Stage,
+}
+
+/// What the embed stage has to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Embeds {
+    /// Nothing.
+    Nothing,
+    /// Take the producer's vector.
+    Given(Vector),
+    /// Encode this text.
+    Text(String),
+}
+
+impl Engine {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// `sprt_invalid`.
+    pub fn new(s: EngineSettings) -> Result<Self> {
+        let main = &s.topology.main;
+        let versions = Versions {
+            config_set: String::new(),
+            encoder: s.encoder.clone(),
+            policy: s.policy.hash().to_owned(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            topology: s.topology.hash.clone(),
+        };
+        Ok(Self {
+            ids: Ids::new(&main.application),
+            sprt: SprtTable::new(&main.sprt)?,
+            memsad: MemsadSettings { memsad: main.memsad.clone(), encoder: s.encoder },
+            rules: Rules {
+                max_bytes: main.limits.max_record_bytes,
+                dimension: s.dimension,
+                units: s.partitioned.then(|| s.topology.units()),
+            },
+            versions,
+            policy: s.policy,
+            secret: s.secret,
+            topology: s.topology,
+        })
+    }
+
+    /// Session test.
+    #[must_use]
+    pub fn sprt(&self) -> &SprtTable {
+        &self.sprt
+    }
+
+    /// Dimension of vectors.
+    #[must_use]
+    pub fn dimension(&self) -> usize {
+        self.rules.dimension
+    }
+
+    /// Queries kept for each boundary.
+    #[must_use]
+    pub fn history_capacity(&self) -> usize {
+        self.topology.main.memsad.history
+    }
+
+    /// Number of units; `None` where partitions mean nothing.
+    #[must_use]
+    pub fn units(&self) -> Option<i32> {
+        self.rules.units
+    }
+
+    /// Topology.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Decode and policy; says what to embed.
+    #[must_use]
+    pub fn admit(&self, fetched: Fetched) -> (Pending, Embeds) {
+        let (stage, embeds) = match fetched.at.role {
+            Role::RetrievalLogs => self.admit_retrieval(&fetched),
+            _ => self.admit_write(&fetched),
+        }
+        .unwrap_or_else(|e| (Stage::Dead(e), Embeds::Nothing));
+        (Pending { fetched, stage }, embeds)
+    }
+
+    fn admit_write(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
+        let write = decode::write(fetched, &self.rules)?;
+        let ruling = self.policy.rule(Role::MemoryWrites.as_str(), &write, fetched.at.timestamp);
+        let embeds = match &write.embedding {
+            _ if write.op == Op::Delete => Embeds::Nothing,
+            Some(v) if ruling.may_embed => Embeds::Given(v.clone()),
+            _ => Embeds::Text(write.content.clone()),
+        };
+        Ok((Stage::Write(Box::new(write), ruling), embeds))
+    }
+
+    fn admit_retrieval(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
+        let retrieval = decode::retrieval(fetched, &self.rules)?;
+        let may_embed = self.policy.trust(Role::RetrievalLogs.as_str()).is_some_and(|t| t.may_embed);
+        // A job's reads say nothing about what users ask.
+        let embeds = match (&retrieval.embedding, &retrieval.query) {
+            _ if retrieval.background => Embeds::Nothing,
+            (Some(v), _) if may_embed => Embeds::Given(v.clone()),
+            (_, Some(q)) => Embeds::Text(q.clone()),
+            _ => Embeds::Nothing,
+        };
+        Ok((Stage::Retrieval(Box::new(retrieval)), embeds))
+    }
+
+    /// Score, decide, session, alert: the record's outputs; its state changes go to the overlay.
+    ///
+    /// # Errors
+    /// `state_failed`, `state_format`, `internal`: never because of the record itself.
+    pub fn finish<S: Store>(
+        &self,
+        pending: Pending,
+        embedded: Option<Result<Encoded>>,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        registry: &Registry,
+    ) -> Result<Vec<Output>> {
+        let at = pending.fetched.at;
+        let mut outputs = unit.adopt(self, registry, at);
+        let topic = self.topology.name(at.role).to_owned();
+        unit.positions.insert(topic, at.offset + 1);
+        match pending.stage {
+            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, pending.fetched, &error)?),
+            Stage::Write(write, ruling) => {
+                outputs.extend(self.write(unit, state, pending.fetched, &write, &ruling, embedded)?)
+            }
+            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, pending.fetched.at, &r, embedded)?),
+        }
+        Ok(outputs)
+    }
+}

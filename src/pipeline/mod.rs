@@ -1,0 +1,18 @@
+//! All stages in order, and the one place where order is decided.
+
+mod commit;
+mod engine;
+mod machine;
+mod outputs;
+mod registry;
+mod retrieval_path;
+mod task;
+mod unit;
+mod write_path;
+
+pub use commit::{Committer, Step as CommitStep};
+pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
+pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
+pub use registry::Registry;
+pub use task::{Remake, RunOptions, Summary, Task, TaskParts};
+pub use unit::Unit;

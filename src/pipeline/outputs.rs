@@ -1,0 +1,203 @@
+//! Records of the outputs: forwarded bytes, decisions, activations, findings, dead letters.
+
+use super::{Engine, Unit};
+use crate::clock::rfc3339;
+use crate::error::{Error, Result};
+use crate::schema::{
+    Activation, Attack, Boundary, ChainLink, DeadLetterStub, DecisionBody, DecisionKind, Headers, Verdict, canonical,
+    header as h,
+};
+use crate::sink::{Output, size};
+use crate::source::{At, Fetched};
+use crate::topology::Role;
+
+/// Largest key that a stub keeps, bytes.
+const STUB_KEY: usize = 1024;
+
+/// Makes the headers of a forwarded or held record.
+pub(super) struct Forward<'a> {
+    pub(super) body: &'a DecisionBody,
+    pub(super) topic: &'a str,
+    pub(super) application: &'a str,
+    pub(super) boundary: &'a Boundary,
+}
+
+impl Forward<'_> {
+    /// The producer's headers but for names we own, then ours.
+    pub(super) fn headers(&self, original: &Headers, allowed: bool) -> Headers {
+        let ours = |n: &str| n.starts_with("ce_") || n.starts_with("memsluice-");
+        let mut out: Headers = original.iter().filter(|(n, _)| !ours(n)).cloned().collect();
+        if !original.iter().any(|(n, _)| n == h::CONTENT_TYPE) {
+            add(&mut out, h::CONTENT_TYPE, "application/json");
+        }
+        let body = self.body;
+        let kind = if allowed { "io.memsluice.memory.committed" } else { "io.memsluice.memory.quarantined" };
+        cloud_event(&mut out, self.application, kind, &body.id, &body.time);
+        add(&mut out, h::CE_SUBJECT, &format!("{}/{}", self.boundary, body.record_id.as_deref().unwrap_or_default()));
+        if let Some(input) = &body.input {
+            add(&mut out, h::CE_SEQUENCE, &format!("{}-{}-{}", self.topic, input.partition, input.offset));
+        }
+        if let Some(expires) = &body.expires_at {
+            add(&mut out, h::CE_EXPIRYTIME, expires);
+        }
+        add(&mut out, h::DECISION, &body.id);
+        add(&mut out, h::VERDICT, body.verdict.map_or("", Verdict::as_str));
+        if !body.reasons.is_empty() {
+            add(&mut out, h::REASONS, &body.reasons.join(","));
+        }
+        out
+    }
+}
+
+fn add(headers: &mut Headers, name: &str, value: &str) {
+    headers.push((name.to_owned(), Some(value.as_bytes().to_vec())));
+}
+
+fn cloud_event(headers: &mut Headers, application: &str, kind: &str, id: &str, time: &str) {
+    add(headers, h::CE_SPECVERSION, "1.0");
+    add(headers, h::CE_ID, id);
+    add(headers, h::CE_SOURCE, &format!("/memsluice/{application}"));
+    add(headers, h::CE_TYPE, kind);
+    add(headers, h::CE_TIME, time);
+}
+
+/// A finding, keyed by its uid.
+pub(super) fn finding(engine: &Engine, partition: i32, attack: &Attack) -> Result<Output> {
+    let value = serde_json::to_vec(attack)
+        .map_err(|e| Error::with(crate::error::Code::Internal, "a finding can't be written", e))?;
+    let mut headers = Headers::new();
+    add(&mut headers, h::CONTENT_TYPE, "application/json");
+    let time = rfc3339(attack.time);
+    cloud_event(&mut headers, &engine.topology.main.application, "io.memsluice.alert", &attack.metadata.uid, &time);
+    add(&mut headers, h::CE_SUBJECT, &attack.unmapped.boundary);
+    add(&mut headers, h::CE_SEVERITYNUMBER, &attack.severity_id.to_string());
+    add(&mut headers, h::CE_DATASCHEMA, "urn:memsluice:attack:v1");
+    let key = attack.finding_info.uid.clone().into_bytes();
+    Ok(Output { role: Role::Attacks, partition, key, value: Some(value), headers })
+}
+
+impl Engine {
+    /// The next record of the unit's decision chain.
+    pub(super) fn decision(&self, unit: &mut Unit, key: Vec<u8>, body: &DecisionBody) -> Output {
+        let bytes = canonical(body);
+        let (link, head) = ChainLink::next(unit.meta.chain.next_seq, &unit.meta.chain.head, &bytes);
+        unit.append_to_chain(head);
+        let mut value = Vec::with_capacity(bytes.len() + 256);
+        value.extend_from_slice(b"{\"body\":");
+        value.extend_from_slice(&bytes);
+        let chain = format!(
+            ",\"chain\":{{\"entry_hash\":\"{}\",\"prev_hash\":\"{}\",\"seq\":{}}}}}",
+            link.entry_hash, link.prev_hash, link.seq
+        );
+        value.extend_from_slice(chain.as_bytes());
+        let mut headers = Headers::new();
+        add(&mut headers, h::CONTENT_TYPE, "application/json");
+        cloud_event(&mut headers, &self.topology.main.application, "io.memsluice.decision", &body.id, &body.time);
+        Output { role: Role::Decisions, partition: unit.partition, key, value: Some(value), headers }
+    }
+
+    /// Says that a version came into force.
+    pub(super) fn activation(&self, unit: &mut Unit, what: &str, version: u64, at: At) -> Output {
+        // The registry alone says which boundary has honeypots.
+        let shown = match what.split_once('/') {
+            Some(("honeypots", scope)) => {
+                format!("registry/{}", &self.secret.hmac("deployment", scope.as_bytes())[..16])
+            }
+            _ => what.to_owned(),
+        };
+        let mut body = self.body(unit, at);
+        body.id = self.ids.of_activation(
+            unit.partition,
+            what,
+            version,
+            i64::try_from(unit.meta.chain.next_seq).unwrap_or(i64::MAX),
+        );
+        body.input = None;
+        body.kind = DecisionKind::Activation;
+        let key = format!("activation/{shown}").into_bytes();
+        body.activation = Some(Activation { what: shown, version });
+        self.decision(unit, key, &body)
+    }
+
+    /// Opaque keyed hash of what else shaped the decisions of a boundary.
+    pub(super) fn config_set(&self, unit: &mut Unit, boundary: &Boundary) -> String {
+        if let Some(known) = unit.config_sets.get(boundary) {
+            return known.clone();
+        }
+        let main = &self.topology.main;
+        let set = unit.traps.get(boundary).map_or(0, |t| t.version);
+        let text = format!("{:?}\n{:?}\n{:?}\n{set}", main.sprt, main.memsad, main.posture);
+        let value = self.secret.hmac(boundary.as_str(), text.as_bytes())[..16].to_owned();
+        unit.config_sets.insert(boundary.clone(), value.clone());
+        value
+    }
+
+    /// Raw bytes and headers with KIP-1034 headers behind them; a stub where they would not fit. An input
+    /// of `memory-writes` also gets its decision.
+    pub(super) fn dead_letter(&self, unit: &mut Unit, fetched: Fetched, error: &Error) -> Result<Vec<Output>> {
+        let at = fetched.at;
+        let topic = self.topology.name(at.role).to_owned();
+        let mut headers = fetched.headers;
+        self.error_headers(&mut headers, &topic, at, error);
+        let key = fetched.key.unwrap_or_default();
+        let too_large =
+            size(key.len(), fetched.value.as_deref(), &headers) > self.topology.main.limits.max_output_bytes;
+        let output = if too_large {
+            self.stub(unit.partition, &topic, at, key, fetched.value.as_deref().unwrap_or_default(), error)?
+        } else {
+            Output { role: Role::DeadLetters, partition: unit.partition, key, value: fetched.value, headers }
+        };
+        let mut outputs = vec![output];
+        if at.role == Role::MemoryWrites {
+            let mut body = self.body(unit, at);
+            body.error = Some(error.code().name().to_owned());
+            body.reasons = vec![format!("decode:{}", error.code().name())];
+            body.verdict = Some(Verdict::DeadLetter);
+            let key = format!("dead-letter/{topic}/{}/{}", at.partition, at.offset).into_bytes();
+            outputs.push(self.decision(unit, key, &body));
+        }
+        Ok(outputs)
+    }
+
+    fn error_headers(&self, headers: &mut Headers, topic: &str, at: At, error: &Error) {
+        let code = error.code();
+        add(headers, h::EXCEPTION, code.name());
+        add(headers, h::MESSAGE, error.message());
+        add(headers, h::STACKTRACE, "decode");
+        add(headers, h::TOPIC, topic);
+        add(headers, h::PARTITION, &at.partition.to_string());
+        add(headers, h::OFFSET, &at.offset.to_string());
+        add(headers, h::ERROR_CODE, code.name());
+        add(headers, h::ERROR_STAGE, "decode");
+        add(headers, h::VERSION, &self.versions.program);
+    }
+
+    fn stub(
+        &self,
+        partition: i32,
+        topic: &str,
+        at: At,
+        mut key: Vec<u8>,
+        value: &[u8],
+        error: &Error,
+    ) -> Result<Output> {
+        let stub = DeadLetterStub {
+            code: error.code().name().to_owned(),
+            length: value.len() as u64,
+            hmac: self.secret.hmac("deployment", value),
+            key_id: self.secret.key_id().to_owned(),
+            topic: topic.to_owned(),
+            partition: at.partition,
+            offset: at.offset,
+        };
+        let value = serde_json::to_vec(&stub)
+            .map_err(|e| Error::with(crate::error::Code::Internal, "a stub can't be written", e))?;
+        let mut headers = Headers::new();
+        self.error_headers(&mut headers, topic, at, error);
+        add(&mut headers, h::STUB, "true");
+        if key.len() > STUB_KEY {
+            key.clear();
+        }
+        Ok(Output { role: Role::DeadLetters, partition, key, value: Some(value), headers })
+    }
+}

@@ -1,0 +1,131 @@
+//! Broadcast records as every instance sees them: versions and active pointers.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::{Code, Error, Result};
+use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope};
+use crate::topology::Role;
+
+/// Versions kept for each scope.
+const KEPT: usize = 64;
+
+/// All versions and pointers; `generation` grows with each change.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    calibrations: HashMap<String, BTreeMap<u64, Calibration>>,
+    honeypots: HashMap<String, BTreeMap<u64, HoneypotSet>>,
+    active: BTreeMap<String, u64>,
+    generation: u64,
+}
+
+impl Registry {
+    /// Takes a record of a broadcast topic. A null value or an unknown key is ignored.
+    ///
+    /// # Errors
+    /// `calibration_invalid`, `honeypot_invalid`.
+    pub fn apply(&mut self, role: Role, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let (Ok(key), Some(value)) = (std::str::from_utf8(key), value) else {
+            return Ok(());
+        };
+        let invalid = |e: serde_json::Error| {
+            let code = if role == Role::Calibrations { Code::CalibrationInvalid } else { Code::HoneypotInvalid };
+            Error::new(code, format!("{key}: line {} column {}", e.line(), e.column()))
+        };
+        if let Some(what) = key.strip_prefix("active/") {
+            let pointer: ActivePointer = serde_json::from_slice(value).map_err(invalid)?;
+            if self.active.insert(what.to_owned(), pointer.version) != Some(pointer.version) {
+                self.generation += 1;
+            }
+            return Ok(());
+        }
+        match role {
+            Role::Calibrations => self.add_calibration(serde_json::from_slice(value).map_err(invalid)?)?,
+            Role::Honeypots => self.add_honeypots(serde_json::from_slice(value).map_err(invalid)?)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Adds a version of a calibration.
+    ///
+    /// # Errors
+    /// `calibration_invalid`.
+    pub fn add_calibration(&mut self, c: Calibration) -> Result<()> {
+        let sane = c.mean.is_finite() && c.std.is_finite() && c.threshold.is_finite() && c.mode == "reference";
+        if Scope::parse(&c.scope).is_none() || !sane {
+            return Err(Error::new(
+                Code::CalibrationInvalid,
+                "a calibration has a scope, mode or number that can't be",
+            ));
+        }
+        insert(&mut self.calibrations, c.scope.clone(), c.version, c);
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Adds a version of a honeypot set.
+    ///
+    /// # Errors
+    /// `honeypot_invalid`.
+    pub fn add_honeypots(&mut self, set: HoneypotSet) -> Result<()> {
+        let sane = set
+            .honeypots
+            .iter()
+            .all(|h| crate::schema::valid_id(&h.honeypot_id) && format!("{}/{}", h.tenant, h.store) == set.scope);
+        if !matches!(Scope::parse(&set.scope), Some(Scope::Boundary(_))) || !sane {
+            return Err(Error::new(Code::HoneypotInvalid, "a honeypot set has a scope or member that can't be"));
+        }
+        insert(&mut self.honeypots, set.scope.clone(), set.version, set);
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Puts a version in force; `what` is `memsad/<scope>` or `honeypots/<scope>`.
+    pub fn activate(&mut self, what: String, version: u64) {
+        self.active.insert(what, version);
+        self.generation += 1;
+    }
+
+    /// Grows with each change.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn active(&self) -> &BTreeMap<String, u64> {
+        &self.active
+    }
+
+    /// Highest version of a scope; 0 when there is none.
+    #[must_use]
+    pub fn latest(&self, what: &str) -> u64 {
+        let (kind, scope) = what.split_once('/').unwrap_or((what, ""));
+        let last = |n: Option<&u64>| n.copied().unwrap_or_default();
+        match kind {
+            "memsad" => last(self.calibrations.get(scope).and_then(|v| v.keys().next_back())),
+            _ => last(self.honeypots.get(scope).and_then(|v| v.keys().next_back())),
+        }
+    }
+
+    /// A version of a calibration.
+    #[must_use]
+    pub fn calibration(&self, scope: &str, version: u64) -> Option<&Calibration> {
+        self.calibrations.get(scope)?.get(&version)
+    }
+
+    /// A version of a honeypot set.
+    #[must_use]
+    pub fn honeypots(&self, scope: &str, version: u64) -> Option<&HoneypotSet> {
+        self.honeypots.get(scope)?.get(&version)
+    }
+}
+
+fn insert<T>(map: &mut HashMap<String, BTreeMap<u64, T>>, scope: String, version: u64, value: T) {
+    let versions = map.entry(scope).or_default();
+    versions.insert(version, value);
+    while versions.len() > KEPT {
+        versions.pop_first();
+    }
+}

@@ -1,0 +1,96 @@
+//! The retrieval path after embedding: cross-tenant check, history, session, SPRT, alert.
+
+use super::{Engine, Unit, outputs};
+use crate::decode::Retrieval;
+use crate::embed::Encoded;
+use crate::error::Result;
+use crate::schema::IdKind;
+use crate::session::{self, Observed, SessionState};
+use crate::sink::Output;
+use crate::source::At;
+use crate::state::{self, Kind, State, Store, key};
+
+impl Engine {
+    /// Takes one retrieval event.
+    pub(super) fn retrieval<S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        at: At,
+        r: &Retrieval,
+        embedded: Option<Result<Encoded>>,
+    ) -> Result<Vec<Output>> {
+        let mut out = Vec::new();
+        let now = unit.advance(&r.boundary, at.timestamp, state)?;
+        unit.sweep(&r.boundary, now, self, state)?;
+        let foreign = r.results.iter().filter(|x| x.foreign).count();
+        if foreign > 0 {
+            let uid = self.ids.of_input(self.topology.name(at.role), at.partition, at.offset, 0, IdKind::Finding);
+            let attack =
+                crate::alert::cross_tenant(uid, &r.boundary, &r.session_id, &r.event_id, foreign, at.timestamp);
+            out.push(outputs::finding(self, unit.partition, &attack)?);
+        }
+        if let Some(Ok(encoded)) = embedded {
+            self.remember(unit, state, r, &encoded)?;
+        }
+        out.extend(self.session(unit, state, at, now, r)?);
+        Ok(out)
+    }
+
+    fn remember<S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        r: &Retrieval,
+        encoded: &Encoded,
+    ) -> Result<()> {
+        let history = unit.history(&r.boundary, self, state)?;
+        let seq = history.push(encoded.vector.as_slice());
+        let slot = seq % history.capacity() as u64;
+        let key = key(Kind::HistorySlot, unit.partition, &[r.boundary.as_str()], Some(slot), &[]);
+        state.put(key, state::encode(&(seq, encoded.vector.to_bytes())));
+        Ok(())
+    }
+
+    fn session<S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        at: At,
+        now: i64,
+        r: &Retrieval,
+    ) -> Result<Option<Output>> {
+        let Some(traps) = unit.traps.get(&r.boundary).filter(|t| !t.by_record.is_empty()) else {
+            return Ok(None);
+        };
+        if r.background || r.results.is_empty() {
+            return Ok(None);
+        }
+        let ranked = r.results.iter().take(r.k).zip(1_u32..);
+        let honeypots = ranked.filter_map(|(x, rank)| traps.by_record.get(&x.id).map(|h| (h.as_str(), rank))).collect();
+        let observed = Observed {
+            offset: at.offset,
+            at: at.timestamp,
+            stream_time: now,
+            event_id: &r.event_id,
+            output_id: r.output_id.as_deref(),
+            honeypots,
+            set_version: traps.version,
+        };
+        let key = key(Kind::Session, unit.partition, &[r.boundary.as_str(), &r.session_id], None, &[]);
+        let previous: Option<SessionState> = state.get(&key)?.map(|v| state::decode(&v)).transpose()?;
+        let known = previous.as_ref().is_some_and(|p| now <= p.closes_at(&self.sprt));
+        let (next, crossing) = session::observe(previous, &self.sprt, &observed);
+        state.put(key, state::encode(&next));
+        if !known {
+            unit.schedule(&r.boundary, &r.session_id, next.closes_at(&self.sprt), state);
+        }
+        let Some(crossing) = crossing else {
+            return Ok(None);
+        };
+        let uid = self.ids.of_session(&r.boundary, &r.session_id, crossing.epoch);
+        let attack =
+            crate::alert::extraction_session(uid, &r.boundary, &r.session_id, &r.principal, &self.sprt, &crossing);
+        outputs::finding(self, unit.partition, &attack).map(Some)
+    }
+}

@@ -1,0 +1,272 @@
+//! A partition unit in memory: what its state says, kept ready. Everything here can be dropped and read
+//! again from the state, and is after an abort.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Engine, Registry};
+use crate::clock::Millis;
+use crate::error::Result;
+use crate::schema::{Boundary, Calibration, Scope};
+use crate::score::History;
+use crate::sink::Output;
+use crate::source::{At, partition_of};
+use crate::state::{self, Kind, State, Store, UnitMeta, key};
+
+/// Honeypots of a boundary in force.
+#[derive(Debug, Default)]
+pub(super) struct Traps {
+    pub(super) version: u64,
+    /// Record id to opaque id.
+    pub(super) by_record: HashMap<String, String>,
+}
+
+/// One unit.
+#[derive(Debug)]
+pub struct Unit {
+    pub(super) partition: i32,
+    pub(super) meta: UnitMeta,
+    /// Next offset of each input, by physical topic name.
+    pub(super) positions: BTreeMap<String, i64>,
+    pub(super) calibrations: BTreeMap<Scope, Calibration>,
+    pub(super) traps: HashMap<Boundary, Traps>,
+    pub(super) config_sets: HashMap<Boundary, String>,
+    histories: HashMap<Boundary, History>,
+    stream_times: HashMap<Boundary, Millis>,
+    /// No session of the boundary may close before this.
+    next_expiry: HashMap<Boundary, Millis>,
+    registry_seen: Option<u64>,
+    meta_changed: bool,
+}
+
+/// Sessions looked at in one sweep.
+const SWEEP: usize = 32;
+
+impl Unit {
+    /// Reads a unit from the state.
+    ///
+    /// # Errors
+    /// `state_failed`, `state_format`.
+    pub fn load<S: Store>(partition: i32, positions: BTreeMap<String, i64>, state: &State<S>) -> Result<Self> {
+        let meta = match state.get(&meta_key(partition))? {
+            Some(bytes) => state::decode(&bytes)?,
+            None => UnitMeta::default(),
+        };
+        Ok(Self {
+            partition,
+            meta,
+            positions,
+            calibrations: BTreeMap::new(),
+            traps: HashMap::new(),
+            config_sets: HashMap::new(),
+            histories: HashMap::new(),
+            stream_times: HashMap::new(),
+            next_expiry: HashMap::new(),
+            registry_seen: None,
+            meta_changed: false,
+        })
+    }
+
+    /// Next offsets, by physical topic name.
+    #[must_use]
+    pub fn positions(&self) -> &BTreeMap<String, i64> {
+        &self.positions
+    }
+
+    /// The unit's small state.
+    #[must_use]
+    pub fn meta(&self) -> &UnitMeta {
+        &self.meta
+    }
+
+    /// Puts chain head and versions into the overlay; called before each commit.
+    pub fn flush<S: Store>(&mut self, state: &mut State<S>) {
+        if std::mem::take(&mut self.meta_changed) {
+            state.put(meta_key(self.partition), state::encode(&self.meta));
+        }
+    }
+
+    /// Bytes of the histories held ready.
+    #[must_use]
+    pub fn cached_bytes(&self) -> usize {
+        self.histories.values().map(History::bytes).sum()
+    }
+
+    /// Drops the histories; they are read again when needed.
+    pub fn drop_histories(&mut self) {
+        self.histories.clear();
+    }
+
+    pub(super) fn append_to_chain(&mut self, head: [u8; 32]) {
+        self.meta.chain.head = head;
+        self.meta.chain.next_seq += 1;
+        self.meta_changed = true;
+    }
+
+    /// Puts new versions in force, with an activation in `decisions` for each.
+    pub(super) fn adopt(&mut self, engine: &Engine, registry: &Registry, at: At) -> Vec<Output> {
+        if self.registry_seen == Some(registry.generation()) {
+            return Vec::new();
+        }
+        self.registry_seen = Some(registry.generation());
+        let mut outputs = Vec::new();
+        for (what, version) in registry.active() {
+            let known = match what.split_once('/') {
+                Some(("memsad", scope)) => registry.calibration(scope, *version).is_some(),
+                Some(("honeypots", scope)) => registry.honeypots(scope, *version).is_some(),
+                _ => false,
+            };
+            if !known || !self.concerns(engine, what) || self.meta.active.get(what) == Some(version) {
+                continue;
+            }
+            self.meta.active.insert(what.clone(), *version);
+            self.meta_changed = true;
+            outputs.push(engine.activation(self, what, *version, at));
+        }
+        self.resolve(registry);
+        outputs
+    }
+
+    /// Boundary scopes concern the unit they live in; the others concern all.
+    fn concerns(&self, engine: &Engine, what: &str) -> bool {
+        let scope = what.split_once('/').map_or("", |(_, s)| s);
+        match (Scope::parse(scope), engine.units()) {
+            (Some(Scope::Boundary(b)), Some(units)) => partition_of(b.as_str().as_bytes(), units) == self.partition,
+            (scope, _) => scope.is_some(),
+        }
+    }
+
+    fn resolve(&mut self, registry: &Registry) {
+        self.calibrations.clear();
+        self.traps.clear();
+        self.config_sets.clear();
+        for (what, version) in &self.meta.active {
+            match what.split_once('/') {
+                Some(("memsad", scope)) => {
+                    if let (Some(key), Some(c)) = (Scope::parse(scope), registry.calibration(scope, *version)) {
+                        self.calibrations.insert(key, c.clone());
+                    }
+                }
+                Some(("honeypots", scope)) => {
+                    if let (Some(Scope::Boundary(b)), Some(set)) =
+                        (Scope::parse(scope), registry.honeypots(scope, *version))
+                    {
+                        let active = set.honeypots.iter().filter(|h| h.state == crate::schema::HoneypotState::Active);
+                        let by_record = active.map(|h| (h.record_id.clone(), h.honeypot_id.clone())).collect();
+                        self.traps.insert(b, Traps { version: *version, by_record });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The query history of a boundary.
+    pub(super) fn history<S: Store>(
+        &mut self,
+        b: &Boundary,
+        engine: &Engine,
+        state: &State<S>,
+    ) -> Result<&mut History> {
+        if !self.histories.contains_key(b) {
+            let history = load_history(self.partition, b, engine, state)?;
+            self.histories.insert(b.clone(), history);
+        }
+        Ok(self
+            .histories
+            .entry(b.clone())
+            .or_insert_with(|| History::new(engine.dimension(), engine.history_capacity())))
+    }
+
+    /// Advances a boundary's stream time and returns it.
+    pub(super) fn advance<S: Store>(&mut self, b: &Boundary, at: Millis, state: &mut State<S>) -> Result<Millis> {
+        let key = key(Kind::Boundary, self.partition, &[b.as_str()], None, &[]);
+        let known = match self.stream_times.get(b) {
+            Some(t) => *t,
+            None => state.get(&key)?.map(|v| state::decode(&v)).transpose()?.unwrap_or(Millis::MIN),
+        };
+        let now = known.max(at);
+        if now != known {
+            state.put(key, state::encode(&now));
+        }
+        self.stream_times.insert(b.clone(), now);
+        Ok(now)
+    }
+
+    /// Notes when a session may close.
+    pub(super) fn schedule<S: Store>(&mut self, b: &Boundary, session: &str, closes: Millis, state: &mut State<S>) {
+        let key = key(Kind::SessionExpiry, self.partition, &[b.as_str()], Some(time_bits(closes)), &[session]);
+        state.put(key, Vec::new());
+        let next = self.next_expiry.entry(b.clone()).or_insert(Millis::MIN);
+        *next = (*next).min(closes);
+    }
+
+    /// Deletes sessions of the boundary that closed before `now`, a few at a time.
+    pub(super) fn sweep<S: Store>(
+        &mut self,
+        b: &Boundary,
+        now: Millis,
+        engine: &Engine,
+        state: &mut State<S>,
+    ) -> Result<()> {
+        if self.next_expiry.get(b).is_some_and(|t| now <= *t) {
+            return Ok(());
+        }
+        let prefix = key(Kind::SessionExpiry, self.partition, &[b.as_str()], None, &[]);
+        let due = state.scan(&prefix, SWEEP)?;
+        let full = due.len() == SWEEP;
+        let mut next = if full { Millis::MIN } else { Millis::MAX };
+        for (entry, _) in due {
+            let rest = &entry[prefix.len()..];
+            let (Some(bits), Some(name)) = (rest.get(..8), rest.get(8..rest.len().saturating_sub(1))) else {
+                continue;
+            };
+            let closes = bits_time(bits);
+            if closes >= now {
+                next = closes;
+                break;
+            }
+            let session = String::from_utf8_lossy(name).into_owned();
+            state.delete(entry);
+            let session_key = key(Kind::Session, self.partition, &[b.as_str(), &session], None, &[]);
+            let Some(value) = state.get(&session_key)? else {
+                continue;
+            };
+            let known: crate::session::SessionState = state::decode(&value)?;
+            let closes = known.closes_at(engine.sprt());
+            if closes < now {
+                state.delete(session_key);
+            } else {
+                let moved =
+                    key(Kind::SessionExpiry, self.partition, &[b.as_str()], Some(time_bits(closes)), &[&session]);
+                state.put(moved, Vec::new());
+                next = next.min(closes);
+            }
+        }
+        self.next_expiry.insert(b.clone(), next);
+        Ok(())
+    }
+}
+
+fn load_history<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: &State<S>) -> Result<History> {
+    let prefix = key(Kind::HistorySlot, partition, &[b.as_str()], None, &[]);
+    let mut entries = Vec::new();
+    for (_, value) in state.scan(&prefix, usize::MAX)? {
+        let (seq, bytes): (u64, Vec<u8>) = state::decode(&value)?;
+        entries.push((seq, bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()));
+    }
+    Ok(History::restore(engine.dimension(), engine.history_capacity(), entries))
+}
+
+fn meta_key(partition: i32) -> Vec<u8> {
+    key(Kind::Unit, partition, &[], None, &[])
+}
+
+/// Order-preserving bits of a time.
+fn time_bits(t: Millis) -> u64 {
+    t.cast_unsigned() ^ (1 << 63)
+}
+
+fn bits_time(bits: &[u8]) -> Millis {
+    let value = bits.iter().fold(0_u64, |acc, b| acc << 8 | u64::from(*b));
+    (value ^ (1 << 63)).cast_signed()
+}

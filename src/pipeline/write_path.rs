@@ -1,0 +1,150 @@
+//! The write path after embedding: score, decide, effects.
+
+use super::outputs::{self, Forward};
+use super::{Engine, Unit};
+use crate::clock::rfc3339;
+use crate::decide::{self, Embedding};
+use crate::decode::Write;
+use crate::embed::Encoded;
+use crate::error::{Code, Error, Result};
+use crate::policy::Ruling;
+use crate::schema::{
+    ContentFacts, DecisionBody, DecisionKind, IdKind, InputRef, MemsadFacts, Op, PolicyFacts, SourceFacts, Verdict,
+};
+use crate::score::assess;
+use crate::sink::{Output, size};
+use crate::source::{At, Fetched};
+use crate::state::{State, Store};
+use crate::topology::{MemsadMode, Role};
+
+impl Engine {
+    /// Decides one write.
+    pub(super) fn write<S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        fetched: Fetched,
+        write: &Write,
+        ruling: &Ruling,
+        embedded: Option<Result<Encoded>>,
+    ) -> Result<Vec<Output>> {
+        let mut flags = Vec::new();
+        if write.embedding.is_some() && !ruling.may_embed {
+            flags.push("embedding_ignored".to_owned());
+        }
+        let (memsad, embedding) = self.score(unit, state, write, embedded, &mut flags)?;
+        let outcome = decide::decide(ruling, memsad.as_ref(), embedding, &self.topology.main.posture);
+        flags.extend(outcome.flags);
+        let mut body = self.body(unit, fetched.at);
+        body.content = (write.op != Op::Delete).then(|| self.content_facts(write));
+        body.expires_at = ruling.expires_at.map(rfc3339);
+        body.flags = flags;
+        body.memsad = memsad;
+        body.op = Some(write.op.as_str().to_owned());
+        body.policy = Some(PolicyFacts { rule: ruling.rule.clone(), shadow: ruling.shadow.clone() });
+        body.reasons = outcome.reasons;
+        body.record_id = Some(write.record_id.clone());
+        body.source = Some(SourceFacts {
+            basis: ruling.basis.to_owned(),
+            origin: ruling.origin.as_str().to_owned(),
+            principal: write.principal.clone(),
+            session_id: write.session_id.clone(),
+        });
+        body.tenant = Some(write.boundary.tenant().to_owned());
+        body.store = Some(write.boundary.store().to_owned());
+        body.verdict = Some(outcome.verdict);
+        body.versions.config_set = self.config_set(unit, &write.boundary);
+        self.effects(unit, fetched, write, body)
+    }
+
+    fn score<S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        write: &Write,
+        embedded: Option<Result<Encoded>>,
+        flags: &mut Vec<String>,
+    ) -> Result<(Option<MemsadFacts>, Embedding)> {
+        let encoded = match embedded {
+            None => return Ok((None, Embedding::None)),
+            Some(Err(_)) => return Ok((None, Embedding::Failed)),
+            Some(Ok(e)) => e,
+        };
+        let embedding = if encoded.truncated { Embedding::Truncated } else { Embedding::Whole };
+        if self.memsad.memsad.mode == MemsadMode::Off {
+            return Ok((None, embedding));
+        }
+        let calibration = crate::score::applicable(&unit.calibrations, &write.boundary).cloned();
+        let history = unit.history(&write.boundary, self, state)?;
+        let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_ref());
+        flags.extend(more.into_iter().map(str::to_owned));
+        Ok((Some(facts), embedding))
+    }
+
+    fn content_facts(&self, write: &Write) -> ContentFacts {
+        ContentFacts {
+            bytes: write.content.len() as u64,
+            chars: write.content.chars().count() as u64,
+            hmac: self.secret.hmac(write.boundary.as_str(), write.content.as_bytes()),
+            key_id: self.secret.key_id().to_owned(),
+        }
+    }
+
+    /// Outputs of a decided write; an output that would not fit turns it into a dead letter.
+    fn effects(&self, unit: &mut Unit, fetched: Fetched, write: &Write, body: DecisionBody) -> Result<Vec<Output>> {
+        let at = fetched.at;
+        let key = format!("{}/{}", write.boundary, write.record_id).into_bytes();
+        let allowed = body.verdict == Some(Verdict::Allow);
+        let forward = Forward {
+            body: &body,
+            topic: self.topology.name(at.role),
+            application: &self.topology.main.application,
+            boundary: &write.boundary,
+        };
+        let headers = forward.headers(&fetched.headers, allowed);
+        let delete = allowed && write.op == Op::Delete;
+        let value = if delete { None } else { fetched.value.as_deref() };
+        if size(key.len(), value, &headers) > self.topology.main.limits.max_output_bytes {
+            let error =
+                Error::new(Code::OutputTooLarge, "the record with its headers is above limits.max_output_bytes");
+            return self.dead_letter(unit, fetched, &error);
+        }
+        let role = if allowed { Role::CommittedMemory } else { Role::Quarantine };
+        let value = if delete { None } else { fetched.value };
+        let mut outputs = vec![Output { role, partition: unit.partition, key: key.clone(), value, headers }];
+        if !allowed {
+            let uid = self.ids.of_input(self.topology.name(at.role), at.partition, at.offset, 0, IdKind::Finding);
+            let attack = crate::alert::held_write(uid, &write.boundary, &body, at.timestamp);
+            outputs.push(outputs::finding(self, unit.partition, &attack)?);
+        }
+        outputs.push(self.decision(unit, key, &body));
+        Ok(outputs)
+    }
+
+    /// A body with the facts that every decision on an input has.
+    pub(super) fn body(&self, unit: &Unit, at: At) -> DecisionBody {
+        let topic = self.topology.name(at.role);
+        DecisionBody {
+            activation: None,
+            content: None,
+            error: None,
+            expires_at: None,
+            flags: Vec::new(),
+            id: self.ids.of_input(topic, at.partition, at.offset, 0, IdKind::Decision),
+            input: Some(InputRef { offset: at.offset, partition: at.partition, topic: topic.to_owned() }),
+            input_vector: unit.positions.clone(),
+            kind: DecisionKind::Decision,
+            memsad: None,
+            op: None,
+            policy: None,
+            reasons: Vec::new(),
+            record_id: None,
+            source: None,
+            store: None,
+            tenant: None,
+            time: rfc3339(at.timestamp),
+            verdict: None,
+            versions: self.versions.clone(),
+        }
+    }
+}

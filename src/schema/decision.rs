@@ -1,0 +1,244 @@
+//! `decisions`: what was decided and why, hash-chained per partition.
+//!
+//! The canonical body (JCS, RFC 8785) is what a replay must reproduce byte for byte. Its structs list
+//! their fields in ascending order and hold only strings, integers, booleans and null, so plain
+//! serialisation is already canonical; a test compares with an independent JCS implementation.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The verdict on a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Forwarded unchanged.
+    Allow,
+    /// Forwarded with parts removed.
+    Redact,
+    /// Held for review.
+    Quarantine,
+    /// Held, not releasable without a second reviewer.
+    Block,
+    /// Not decodable.
+    DeadLetter,
+}
+
+impl Verdict {
+    /// The wire word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Allow => "allow",
+            Verdict::Redact => "redact",
+            Verdict::Quarantine => "quarantine",
+            Verdict::Block => "block",
+            Verdict::DeadLetter => "dead_letter",
+        }
+    }
+}
+
+/// What the record of `decisions` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionKind {
+    /// On one write.
+    Decision,
+    /// A new version of a calibration or honeypot set came into force.
+    Activation,
+}
+
+/// Facts about the content that reveal none of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContentFacts {
+    /// Length, bytes.
+    pub bytes: u64,
+    /// Length, characters.
+    pub chars: u64,
+    /// HMAC-SHA256 under the boundary's key, hex.
+    pub hmac: String,
+    /// Id of that key.
+    pub key_id: String,
+}
+
+/// How the MEMSAD test stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemsadStatus {
+    /// Its result counts.
+    Enforced,
+    /// Its result is recorded only.
+    Shadow,
+    /// There was nothing to test against.
+    Uncalibrated,
+}
+
+/// Scores in units of 1 / 32767^2 (one = 1073676289).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemsadFacts {
+    /// `scope@version` of the calibration; null when none applies.
+    pub calibration: Option<String>,
+    /// Score above the threshold.
+    pub flagged: bool,
+    /// Number of queries in the history.
+    pub m: u32,
+    /// floor((s_max + s_mean) / 2).
+    pub s_comb: i64,
+    /// Largest dot product with the history.
+    pub s_max: i64,
+    /// floor of the mean dot product.
+    pub s_mean: i64,
+    /// Which of the three is tested.
+    pub statistic: String,
+    /// How the result counts.
+    pub status: MemsadStatus,
+    /// Threshold; null when uncalibrated.
+    pub threshold: Option<i64>,
+}
+
+/// What the policy said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyFacts {
+    /// Rule that decided; null when none matched.
+    pub rule: Option<String>,
+    /// Rules in shadow mode that would have held it.
+    pub shadow: Vec<String>,
+}
+
+/// Who and where from, as derived and not as claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceFacts {
+    /// Why the origin is believed: `topic` or `none`.
+    pub basis: String,
+    /// Effective origin.
+    pub origin: String,
+    /// Claimed principal.
+    pub principal: Option<String>,
+    /// Session.
+    pub session_id: Option<String>,
+}
+
+/// Coordinates of the input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InputRef {
+    /// Offset.
+    pub offset: i64,
+    /// Partition.
+    pub partition: i32,
+    /// Topic.
+    pub topic: String,
+}
+
+/// Versions that were in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Versions {
+    /// Opaque keyed hash of the rest of the configuration.
+    pub config_set: String,
+    /// Encoder identity.
+    pub encoder: String,
+    /// SHA-256 of the policy, hex, first 16 digits.
+    pub policy: String,
+    /// Program version.
+    pub program: String,
+    /// SHA-256 of the topology, hex, first 16 digits.
+    pub topology: String,
+}
+
+/// A version that came into force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Activation {
+    /// Version.
+    pub version: u64,
+    /// `memsad/<scope>`, or `registry/<keyed hash>` for a honeypot set.
+    pub what: String,
+}
+
+/// The canonical body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DecisionBody {
+    /// Present on activations.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub activation: Option<Activation>,
+    /// Facts about the content; null for deletes and dead letters.
+    pub content: Option<ContentFacts>,
+    /// Error code of a dead letter.
+    pub error: Option<String>,
+    /// When the memory ends, RFC 3339.
+    pub expires_at: Option<String>,
+    /// `truncated`, `uncalibrated`, `embedding_ignored`, `fallback_*`, ...
+    pub flags: Vec<String>,
+    /// UUIDv5.
+    pub id: String,
+    /// The input; null on activations.
+    pub input: Option<InputRef>,
+    /// Next offset of each input of the unit, this one included.
+    pub input_vector: BTreeMap<String, i64>,
+    /// What this record is.
+    pub kind: DecisionKind,
+    /// MEMSAD; null where nothing was scored.
+    pub memsad: Option<MemsadFacts>,
+    /// Operation.
+    pub op: Option<String>,
+    /// Policy; null where it wasn't reached.
+    pub policy: Option<PolicyFacts>,
+    /// Codes of every rule or filter that held the write, policy first.
+    pub reasons: Vec<String>,
+    /// Record id.
+    pub record_id: Option<String>,
+    /// Source.
+    pub source: Option<SourceFacts>,
+    /// Store.
+    pub store: Option<String>,
+    /// Tenant.
+    pub tenant: Option<String>,
+    /// Record time of the input, RFC 3339.
+    pub time: String,
+    /// Verdict; null on activations.
+    pub verdict: Option<Verdict>,
+    /// Versions.
+    pub versions: Versions,
+}
+
+/// The chain fields: `entry_hash = SHA-256(prev_hash bytes || canonical body)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChainLink {
+    /// Hex.
+    pub entry_hash: String,
+    /// Hex; 64 zeros for the first.
+    pub prev_hash: String,
+    /// From 0, per partition.
+    pub seq: u64,
+}
+
+/// A record of `decisions`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "decision")]
+pub struct Decision {
+    /// Canonical body.
+    pub body: DecisionBody,
+    /// Chain.
+    pub chain: ChainLink,
+}
+
+/// Canonical bytes of a body.
+///
+/// # Panics
+/// Never: the body holds no map with non-string keys and no failing serialiser.
+#[must_use]
+pub fn canonical(body: &DecisionBody) -> Vec<u8> {
+    serde_json::to_vec(body).unwrap_or_default()
+}
+
+impl ChainLink {
+    /// The link after `prev` (its hash) for `body` bytes, and its hash.
+    #[must_use]
+    pub fn next(seq: u64, prev: &[u8; 32], body: &[u8]) -> (Self, [u8; 32]) {
+        let mut hasher = Sha256::new();
+        hasher.update(prev);
+        hasher.update(body);
+        let hash: [u8; 32] = hasher.finalize().into();
+        (Self { seq, prev_hash: hex::encode(prev), entry_hash: hex::encode(hash) }, hash)
+    }
+}

@@ -1,0 +1,62 @@
+//! Header names, and the headers of one record.
+
+/// Names used on outputs: CloudEvents 1.0 binary mode, KIP-1034, W3C trace context, ours.
+pub mod names {
+    /// CloudEvents id.
+    pub const CE_ID: &str = "ce_id";
+    /// CloudEvents type.
+    pub const CE_TYPE: &str = "ce_type";
+    /// CloudEvents source.
+    pub const CE_SOURCE: &str = "ce_source";
+    /// CloudEvents version.
+    pub const CE_SPECVERSION: &str = "ce_specversion";
+    /// Time of the event.
+    pub const CE_TIME: &str = "ce_time";
+    /// `tenant/store/record_id`.
+    pub const CE_SUBJECT: &str = "ce_subject";
+    /// `topic-partition-offset` of the input.
+    pub const CE_SEQUENCE: &str = "ce_sequence";
+    /// When the memory ends.
+    pub const CE_EXPIRYTIME: &str = "ce_expirytime";
+    /// Severity of an alert, OCSF number.
+    pub const CE_SEVERITYNUMBER: &str = "ce_severitynumber";
+    /// Schema of the value.
+    pub const CE_DATASCHEMA: &str = "ce_dataschema";
+    /// Media type.
+    pub const CONTENT_TYPE: &str = "content-type";
+    /// Decision id.
+    pub const DECISION: &str = "memsluice-decision";
+    /// Verdict word.
+    pub const VERDICT: &str = "memsluice-verdict";
+    /// Reasons, comma-separated.
+    pub const REASONS: &str = "memsluice-reasons";
+    /// Record id of a delete by null value.
+    pub const RECORD_ID: &str = "memsluice-record-id";
+    /// Error code of a dead letter.
+    pub const ERROR_CODE: &str = "memsluice-error-code";
+    /// Stage that refused the record.
+    pub const ERROR_STAGE: &str = "memsluice-error-stage";
+    /// Program version that refused the record.
+    pub const VERSION: &str = "memsluice-version";
+    /// Says that the value is a stub.
+    pub const STUB: &str = "memsluice-stub";
+    /// KIP-1034: error class.
+    pub const EXCEPTION: &str = "__streams.errors.exception";
+    /// KIP-1034: message.
+    pub const MESSAGE: &str = "__streams.errors.message";
+    /// KIP-1034: short trace (here: the stage).
+    pub const STACKTRACE: &str = "__streams.errors.stacktrace";
+    /// KIP-1034: input topic.
+    pub const TOPIC: &str = "__streams.errors.topic";
+    /// KIP-1034: input partition.
+    pub const PARTITION: &str = "__streams.errors.partition";
+    /// KIP-1034: input offset.
+    pub const OFFSET: &str = "__streams.errors.offset";
+    /// W3C trace context.
+    pub const TRACEPARENT: &str = "traceparent";
+    /// W3C trace state.
+    pub const TRACESTATE: &str = "tracestate";
+}
+
+/// Ordered headers of a record; a value may be null.
+pub type Headers = Vec<(String, Option<Vec<u8>>)>;

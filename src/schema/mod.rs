@@ -1,0 +1,39 @@
+//! The records of every topic: names, wire types, headers, ids, canonical form.
+//!
+//! The JSON Schema of each record is derived from its type and kept under `schemas/`; a test holds
+//! both equal.
+
+mod attack;
+mod boundary;
+mod broadcast;
+mod dead_letter;
+mod decision;
+mod document;
+mod headers;
+mod ids;
+mod retrieval_log;
+mod review;
+mod vector;
+mod write;
+
+pub use attack::{
+    Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Evidence, FindingInfo, Metadata, NamedValue, Observation,
+    ObservedAnomaly, Product, Unmapped,
+};
+pub use boundary::{Boundary, MAX_ID_BYTES, valid_id, valid_part};
+pub use broadcast::{
+    ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
+    Scope,
+};
+pub use dead_letter::DeadLetterStub;
+pub use decision::{
+    Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
+    PolicyFacts, SourceFacts, Verdict, Versions, canonical,
+};
+pub use document::{document, names};
+pub use headers::{Headers, names as header};
+pub use ids::{Ids, Kind as IdKind};
+pub use retrieval_log::{RawRetrieval, ResultItem};
+pub use review::{Review, ReviewAction};
+pub use vector::{ONE, Vector, to_cosine};
+pub use write::{Embedding, Op, Origin, RawWrite};

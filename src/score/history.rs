@@ -1,0 +1,147 @@
+//! The query history of one boundary: a FIFO ring of unit vectors with its component sum.
+
+use sha2::{Digest, Sha256};
+
+use super::kernel::{dot_sum, max_dot};
+use crate::schema::Vector;
+
+/// A FIFO of query vectors (`memsad.md` 1.3).
+#[derive(Debug, Clone)]
+pub struct History {
+    dimension: usize,
+    capacity: usize,
+    pushed: u64,
+    /// Row that the next push overwrites once the ring is full: the oldest.
+    oldest: usize,
+    rows: Vec<i16>,
+    sum: Vec<i32>,
+}
+
+impl History {
+    /// An empty history.
+    #[must_use]
+    pub fn new(dimension: usize, capacity: usize) -> Self {
+        Self { dimension, capacity, pushed: 0, oldest: 0, rows: Vec::new(), sum: vec![0; dimension] }
+    }
+
+    /// Rebuilds a history from entries `(sequence, components)`; the newest `capacity` stay.
+    #[must_use]
+    pub fn restore(dimension: usize, capacity: usize, mut entries: Vec<(u64, Vec<i16>)>) -> Self {
+        entries.retain(|(_, v)| v.len() == dimension);
+        entries.sort_unstable_by_key(|(seq, _)| *seq);
+        let skip = entries.len().saturating_sub(capacity);
+        let mut history = Self::new(dimension, capacity);
+        for (seq, components) in entries.into_iter().skip(skip) {
+            history.push(&components);
+            history.pushed = seq + 1;
+        }
+        history
+    }
+
+    /// Adds a query; the oldest leaves when full. Returns its sequence number; its slot is that modulo
+    /// the capacity.
+    pub fn push(&mut self, components: &[i16]) -> u64 {
+        debug_assert_eq!(components.len(), self.dimension);
+        if self.len() < self.capacity {
+            self.rows.extend_from_slice(components);
+        } else {
+            let at = self.oldest * self.dimension;
+            let row = &mut self.rows[at..at + self.dimension];
+            for (s, old) in self.sum.iter_mut().zip(row.iter()) {
+                *s -= i32::from(*old);
+            }
+            row.copy_from_slice(components);
+            self.oldest = (self.oldest + 1) % self.capacity;
+        }
+        for (s, new) in self.sum.iter_mut().zip(components) {
+            *s += i32::from(*new);
+        }
+        self.pushed += 1;
+        self.pushed - 1
+    }
+
+    /// Number of queries held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len() / self.dimension.max(1)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Most queries held.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Memory of the vectors, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.rows.capacity() * 2 + self.sum.len() * 4
+    }
+
+    /// Largest and summed dot product with `candidate`; `None` for an empty history.
+    #[must_use]
+    pub(super) fn dots(&self, candidate: &Vector) -> Option<(i64, i64)> {
+        let c = candidate.as_slice();
+        let max = max_dot(c, &self.rows)?;
+        Some((i64::from(max), dot_sum(c, &self.sum)))
+    }
+
+    /// Norm of the mean query vector, 0 to 1.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // at most 32768 rows
+    pub fn mean_norm(&self) -> f64 {
+        if self.is_empty() {
+            return 0.0;
+        }
+        let norm = self.sum.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>().sqrt();
+        norm / 32767.0 / self.len() as f64
+    }
+
+    /// SHA-256 over the vectors, oldest first, hex.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let mut hasher = Sha256::new();
+        let at = if self.len() < self.capacity { 0 } else { self.oldest * self.dimension };
+        for value in self.rows[at..].iter().chain(&self.rows[..at]) {
+            hasher.update(value.to_le_bytes());
+        }
+        hex::encode(hasher.finalize())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A ring of any length, restored or not, scores as the plain window of the newest queries.
+        #[test]
+        fn ring_equals_window(count in 0_usize..40, capacity in 1_usize..12, seed in any::<u64>()) {
+            let make = |i: usize| Vector::from_f64(&[(i as f64 + seed as f64 % 97.0).sin(), (i as f64).cos() + 0.1, 0.3]).unwrap();
+            let all: Vec<Vector> = (0..count).map(make).collect();
+            let mut ring = History::new(3, capacity);
+            let mut slots = std::collections::BTreeMap::new();
+            for v in &all {
+                let seq = ring.push(v.as_slice());
+                slots.insert(seq % capacity as u64, (seq, v.as_slice().to_vec()));
+            }
+            let mut plain = History::new(3, 1000);
+            for v in &all[count.saturating_sub(capacity)..] {
+                plain.push(v.as_slice());
+            }
+            let restored = History::restore(3, capacity, slots.into_values().collect());
+            let probe = make(1000);
+            prop_assert_eq!(ring.dots(&probe), plain.dots(&probe));
+            prop_assert_eq!(restored.dots(&probe), plain.dots(&probe));
+            prop_assert_eq!(ring.digest(), restored.digest());
+            prop_assert_eq!(restored.pushed, ring.pushed);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! MEMSAD, reference mode (arXiv 2605.03482; `memsad.md` 1): how close a write lies to recent queries.
+
+use super::History;
+use crate::schema::{Calibration, MemsadFacts, MemsadStatus, Vector};
+use crate::topology::{Memsad, MemsadMode, Statistic};
+
+/// The three scores, in units of 1 / ONE; 0 for an empty history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Scores {
+    /// Largest dot product.
+    pub max: i64,
+    /// floor of the mean dot product.
+    pub mean: i64,
+    /// floor of half the sum of largest and mean, from the exact fraction.
+    pub comb: i64,
+}
+
+impl Scores {
+    /// Scores a candidate against a history.
+    #[must_use]
+    pub fn of(candidate: &Vector, history: &History) -> Self {
+        let Some((max, sum)) = history.dots(candidate) else {
+            return Self::default();
+        };
+        let m = i64::try_from(history.len()).unwrap_or(i64::MAX);
+        Self { max, mean: sum.div_euclid(m), comb: (max * m + sum).div_euclid(2 * m) }
+    }
+
+    /// The one that is tested.
+    #[must_use]
+    pub fn tested(&self, statistic: Statistic) -> i64 {
+        match statistic {
+            Statistic::Max => self.max,
+            Statistic::Mean => self.mean,
+            Statistic::Combined => self.comb,
+        }
+    }
+}
+
+/// How the test runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// From the topology.
+    pub memsad: Memsad,
+    /// Identity of the encoder in use.
+    pub encoder: String,
+}
+
+/// Flag: no calibration applies.
+const UNCALIBRATED: &str = "uncalibrated";
+
+/// Scores a write and says how the result counts, with flags that explain why it doesn't.
+#[must_use]
+pub fn assess(
+    settings: &Settings,
+    candidate: &Vector,
+    history: &History,
+    calibration: Option<&Calibration>,
+) -> (MemsadFacts, Vec<&'static str>) {
+    let m = &settings.memsad;
+    let scores = Scores::of(candidate, history);
+    let mut flags = Vec::new();
+    let calibration = calibration.filter(|c| {
+        let fits = c.encoder == settings.encoder && c.statistic == m.statistic.as_str();
+        if !fits {
+            flags.push("calibration_of_other_encoder");
+        }
+        fits
+    });
+    let threshold = calibration.map(|c| c.threshold_units);
+    let status = match calibration {
+        None => {
+            flags.push(UNCALIBRATED);
+            MemsadStatus::Uncalibrated
+        }
+        Some(c) => standing(m, c, history, &mut flags),
+    };
+    let facts = MemsadFacts {
+        calibration: calibration.map(|c| format!("{}@{}", c.scope, c.version)),
+        flagged: threshold.is_some_and(|t| scores.tested(m.statistic) > t) && !history.is_empty(),
+        m: u32::try_from(history.len()).unwrap_or(u32::MAX),
+        s_comb: scores.comb,
+        s_max: scores.max,
+        s_mean: scores.mean,
+        statistic: m.statistic.as_str().to_owned(),
+        status,
+        threshold,
+    };
+    (facts, flags)
+}
+
+fn standing(m: &Memsad, c: &Calibration, history: &History, flags: &mut Vec<&'static str>) -> MemsadStatus {
+    if m.mode == MemsadMode::Shadow {
+        return MemsadStatus::Shadow;
+    }
+    if c.n < m.min_calibration {
+        flags.push("calibration_small");
+        return MemsadStatus::Shadow;
+    }
+    if history.len() < m.min_history {
+        flags.push("history_small");
+        return MemsadStatus::Shadow;
+    }
+    MemsadStatus::Enforced
+}

@@ -1,0 +1,13 @@
+//! MEMSAD scores in exact integers: unit vectors as i16 (scale 32767), so that no SIMD width, thread
+//! count or restore changes a bit.
+
+mod calibration;
+mod history;
+mod interval;
+mod kernel;
+mod memsad;
+
+pub use calibration::{FitInput, applicable, fit};
+pub use history::History;
+pub use interval::clopper_pearson;
+pub use memsad::{Scores, Settings, assess};

@@ -1,0 +1,302 @@
+//! The transactional producer: lazy begin, counted deliveries, and a drain by hand before the commit,
+//! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
+#![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
+use rdkafka::{ClientContext, Offset, TopicPartitionList};
+
+use super::triage::{Call, Failure, triage};
+use crate::clock::monotonic;
+use crate::error::{Action, Code, Error, Result};
+use crate::schema::Headers;
+use crate::source::GroupMetadata;
+
+/// Longest wait for one call.
+const CALL: Duration = Duration::from_secs(20);
+
+/// A failed step of a transaction with what to do about it.
+#[derive(Debug)]
+pub struct CommitError {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub error: Error,
+}
+
+impl CommitError {
+    fn of(call: Call, e: &KafkaError) -> Self {
+        let failure = Failure::of(call, e);
+        let action = triage(failure);
+        let code = match action {
+            Action::Rebuild => Code::TransactionUnknown,
+            Action::Stop => Code::BrokerRefused,
+            _ => Code::TransactionAborted,
+        };
+        Self { action, error: Error::new(code, format!("{call:?}: {e}")) }
+    }
+}
+
+/// Changelog offsets of delivered records, by unit: the last one.
+pub type Delivered = HashMap<i32, i64>;
+
+#[derive(Debug, Default)]
+struct Deliveries {
+    changelog: Delivered,
+    failed: Option<KafkaError>,
+}
+
+#[derive(Debug, Default)]
+struct Context {
+    deliveries: Mutex<Deliveries>,
+}
+
+impl Context {
+    fn with<R>(&self, f: impl FnOnce(&mut Deliveries) -> R) -> R {
+        f(&mut self.deliveries.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        crate::source::client_log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "producer");
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, unit: usize) {
+        match result {
+            // 0 marks anything but the changelog.
+            Ok(m) if unit > 0 => self.with(|d| {
+                let last = d.changelog.entry(m.partition()).or_insert(-1);
+                *last = (*last).max(m.offset());
+            }),
+            Ok(_) => {}
+            Err((e, _)) => self.with(|d| {
+                d.failed.get_or_insert_with(|| e.clone());
+            }),
+        }
+    }
+}
+
+/// One producer, owned by the task thread.
+pub struct TransactionalProducer {
+    producer: BaseProducer<Context>,
+    transactional: bool,
+    open: bool,
+}
+
+impl std::fmt::Debug for TransactionalProducer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TransactionalProducer").field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+impl TransactionalProducer {
+    /// Creates the producer and fences earlier ones of the same id (`init_transactions`).
+    ///
+    /// # Errors
+    /// `broker_refused`, `broker_unreachable`.
+    pub fn start(
+        base: &ClientConfig,
+        transactional_id: Option<&str>,
+        timeout: Duration,
+        max_message: usize,
+    ) -> Result<Self> {
+        let mut config = base.clone();
+        config
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("linger.ms", "5")
+            .set("compression.type", "lz4")
+            .set("retry.backoff.ms", "20")
+            .set("message.max.bytes", max_message.to_string())
+            .set("queue.buffering.max.messages", "500000")
+            .set("queue.buffering.max.kbytes", "262144");
+        if let Some(id) = transactional_id {
+            config.set("transactional.id", id).set("transaction.timeout.ms", timeout.as_millis().to_string());
+        }
+        let producer: BaseProducer<Context> = config
+            .create_with_context(Context::default())
+            .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
+        let this = Self { producer, transactional: transactional_id.is_some(), open: false };
+        if this.transactional {
+            this.fence()?;
+        }
+        Ok(this)
+    }
+
+    fn fence(&self) -> Result<()> {
+        let deadline = monotonic() + Duration::from_secs(60);
+        loop {
+            let Err(e) = self.producer.init_transactions(CALL) else {
+                return Ok(());
+            };
+            let retry = triage(Failure::of(Call::Init, &e)) == Action::RetrySame && monotonic() < deadline;
+            if !retry {
+                return Err(Error::with(Code::BrokerRefused, "init_transactions failed", e));
+            }
+        }
+    }
+
+    /// Begins a transaction unless one is open.
+    ///
+    /// # Errors
+    /// By triage.
+    pub fn begin(&mut self) -> std::result::Result<(), CommitError> {
+        if self.open || !self.transactional {
+            self.open = true;
+            return Ok(());
+        }
+        self.producer.begin_transaction().map_err(|e| CommitError::of(Call::Begin, &e))?;
+        self.open = true;
+        Ok(())
+    }
+
+    /// Whether a transaction is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Hands a record to the client; a full queue is waited for.
+    ///
+    /// # Errors
+    /// By triage.
+    pub fn send(
+        &self,
+        topic: &str,
+        partition: i32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        headers: &Headers,
+        changelog: bool,
+    ) -> std::result::Result<(), CommitError> {
+        let mut record = BaseRecord::with_opaque_to(topic, usize::from(changelog)).partition(partition).key(key);
+        if let Some(v) = value {
+            record = record.payload(v);
+        }
+        if !headers.is_empty() {
+            let mut owned = OwnedHeaders::new_with_capacity(headers.len());
+            for (name, value) in headers {
+                owned = owned.insert(Header { key: name, value: value.as_deref() });
+            }
+            record = record.headers(owned);
+        }
+        let deadline = monotonic() + CALL;
+        loop {
+            match self.producer.send(record) {
+                Ok(()) => return Ok(()),
+                Err((e, back)) => {
+                    let failed = CommitError::of(Call::Send, &e);
+                    if failed.action != Action::RetrySame || monotonic() > deadline {
+                        return Err(CommitError { action: escalate(failed.action), error: failed.error });
+                    }
+                    record = back;
+                    self.producer.poll(Duration::from_millis(1));
+                }
+            }
+        }
+    }
+
+    /// Serves delivery reports.
+    pub fn poll(&self) {
+        self.producer.poll(Duration::ZERO);
+    }
+
+    /// Waits until all records are delivered; returns the changelog's last offsets.
+    ///
+    /// # Errors
+    /// A failed delivery, or the deadline.
+    pub fn drain(&self) -> std::result::Result<Delivered, CommitError> {
+        let deadline = monotonic() + CALL;
+        while self.producer.flush(Duration::ZERO).is_err() {
+            self.producer.poll(Duration::ZERO);
+            if self.producer.in_flight_count() == 0 {
+                break;
+            }
+            if monotonic() > deadline {
+                let e = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
+                return Err(CommitError::of(Call::Deliver, &e));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let mut deliveries = self.producer.context().with(std::mem::take);
+        match deliveries.failed.take() {
+            Some(e) => Err(CommitError::of(Call::Deliver, &e)),
+            None => Ok(deliveries.changelog),
+        }
+    }
+
+    /// Adds the inputs' next offsets.
+    ///
+    /// # Errors
+    /// By triage.
+    pub fn send_offsets<'a>(
+        &self,
+        offsets: impl Iterator<Item = (&'a str, i32, i64)>,
+        group: &GroupMetadata,
+    ) -> std::result::Result<(), CommitError> {
+        if !self.transactional {
+            return Ok(());
+        }
+        let mut list = TopicPartitionList::new();
+        for (topic, partition, next) in offsets {
+            drop(list.add_partition_offset(topic, partition, Offset::Offset(next)));
+        }
+        let deadline = monotonic() + CALL;
+        loop {
+            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, CALL) else {
+                return Ok(());
+            };
+            let failed = CommitError::of(Call::Offsets, &e);
+            if failed.action != Action::RetrySame || monotonic() > deadline {
+                return Err(CommitError { action: escalate(failed.action), error: failed.error });
+            }
+        }
+    }
+
+    /// Commits what was drained.
+    ///
+    /// # Errors
+    /// By triage; an unknown outcome is `Rebuild`.
+    pub fn commit(&mut self) -> std::result::Result<(), CommitError> {
+        self.open = false;
+        if !self.transactional {
+            return Ok(());
+        }
+        self.producer.commit_transaction(CALL).map_err(|e| CommitError::of(Call::Commit, &e))
+    }
+
+    /// Aborts; queued records are dropped.
+    ///
+    /// # Errors
+    /// By triage.
+    pub fn abort(&mut self) -> std::result::Result<(), CommitError> {
+        self.open = false;
+        if !self.transactional {
+            return Ok(());
+        }
+        let result = self.producer.abort_transaction(CALL).map_err(|e| CommitError::of(Call::Abort, &e));
+        self.producer.poll(Duration::ZERO);
+        drop(self.producer.context().with(std::mem::take));
+        result
+    }
+}
+
+/// A call that may be repeated, but was for too long.
+fn escalate(action: Action) -> Action {
+    if action == Action::RetrySame { Action::Abort } else { action }
+}

@@ -1,0 +1,536 @@
+//! The poll thread: the only owner of the group's consumer. It polls, pauses and assigns; it never
+//! waits for work, but for the task thread's acknowledgement of a revoke.
+#![allow(clippy::disallowed_methods)] // the consumer's own thread
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, Headers as _, Message};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientContext, Offset, TopicPartitionList};
+
+use super::{At, Budget, Fetched};
+use crate::clock::monotonic;
+use crate::error::{Code, Error, Result};
+use crate::topology::{Assignor, Role, Topology};
+
+/// What the task thread hears.
+#[derive(Debug)]
+pub enum Event {
+    /// Records in offset order for each partition.
+    Records(Vec<Fetched>),
+    /// New assignment, all paused until [`Command::Start`].
+    Assigned {
+        /// Generation from now on.
+        generation: u64,
+        /// Input partitions.
+        partitions: Vec<(Role, i32)>,
+    },
+    /// Partitions go; commit or abort, then acknowledge.
+    Revoked {
+        /// Generation from now on.
+        generation: u64,
+        /// They are gone already: abort only.
+        lost: bool,
+        /// Partitions that stay (incremental protocols only).
+        remaining: Vec<(Role, i32)>,
+        /// Acknowledgement.
+        ack: Sender<()>,
+    },
+    /// The consumer is of no more use.
+    Failed(Error),
+}
+
+/// What the poll thread is asked.
+#[derive(Debug)]
+pub enum Command {
+    /// Fetch from these offsets, under this generation; negative is the beginning.
+    Start {
+        /// Generation.
+        generation: u64,
+        /// Next offset of each input partition.
+        offsets: Vec<(Role, i32, i64)>,
+    },
+    /// Leave the group and end.
+    Stop,
+}
+
+/// Identity of the member at the broker, as offsets in a transaction need it.
+pub type GroupMetadata = ConsumerGroupMetadata;
+
+/// Group metadata with the generation it is good for.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    inner: Arc<Mutex<Option<(u64, Arc<ConsumerGroupMetadata>)>>>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// The metadata, if it is of this generation.
+    #[must_use]
+    pub fn of(&self, generation: u64) -> Option<Arc<ConsumerGroupMetadata>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.as_ref().filter(|(g, _)| *g == generation).map(|(_, m)| m.clone())
+    }
+
+    fn set(&self, value: Option<(u64, Arc<ConsumerGroupMetadata>)>) {
+        *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+}
+
+/// Says that a thread still turns.
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    start: Instant,
+    last: Arc<AtomicI64>,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self { start: monotonic(), last: Arc::default() }
+    }
+}
+
+impl Heartbeat {
+    /// Beats.
+    pub fn beat(&self) {
+        self.last.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Time since the last beat.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.now() - self.last.load(Ordering::Relaxed)).unwrap_or_default())
+    }
+
+    fn now(&self) -> i64 {
+        i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+/// How to start the poll thread.
+#[derive(Debug)]
+pub struct StartOptions<'a> {
+    /// Client settings.
+    pub client: &'a ClientConfig,
+    /// Topology.
+    pub topology: &'a Topology,
+    /// Group.
+    pub group: &'a str,
+    /// Static membership id; `None` joins as a new member.
+    pub instance: Option<&'a str>,
+    /// Byte counters.
+    pub budget: Budget,
+    /// The task thread's heartbeat.
+    pub task: Heartbeat,
+}
+
+/// The running poll thread, as the task thread sees it.
+#[derive(Debug)]
+pub struct PollThread {
+    /// Events.
+    pub events: Receiver<Event>,
+    /// Commands.
+    pub commands: Sender<Command>,
+    /// Group metadata.
+    pub snapshot: Snapshot,
+    /// Its heartbeat.
+    pub heartbeat: Heartbeat,
+    generation: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A task thread that is silent for this long gets no more polls, so that the group evicts this member.
+const TASK_STALE: Duration = Duration::from_secs(120);
+/// Records handed over at once.
+const BATCH: usize = 512;
+
+struct Context {
+    events: Sender<Event>,
+    generation: Arc<AtomicU64>,
+    assigned: Arc<AtomicBool>,
+    names: Vec<(String, Role)>,
+    revoke_deadline: Duration,
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        super::client::client_log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "consumer");
+    }
+}
+
+impl Context {
+    fn role(&self, topic: &str) -> Option<Role> {
+        self.names.iter().find(|(n, _)| n == topic).map(|(_, r)| *r)
+    }
+
+    fn partitions(&self, list: &TopicPartitionList) -> Vec<(Role, i32)> {
+        list.elements().iter().filter_map(|e| Some((self.role(e.topic())?, e.partition()))).collect()
+    }
+
+    fn bump(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let generation = self.bump();
+        // Offsets come from the task thread after restore; until then nothing is fetched.
+        let mut held = TopicPartitionList::new();
+        for e in list.elements() {
+            drop(held.add_partition_offset(e.topic(), e.partition(), Offset::Offset(0)));
+        }
+        let done = match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_assign(&held),
+            _ => consumer.assign(&held),
+        }
+        .and_then(|()| consumer.pause(&held));
+        if let Err(e) = done {
+            let error = Error::with(Code::BrokerRefused, "the assignment can't be taken", e);
+            drop(self.events.send(Event::Failed(error)));
+        }
+        self.assigned.store(true, Ordering::SeqCst);
+        let partitions = consumer.assignment().map_or_else(|_| self.partitions(list), |all| self.partitions(&all));
+        drop(self.events.send(Event::Assigned { generation, partitions }));
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let lost = consumer.assignment_lost();
+        let gone = self.partitions(list);
+        let remaining: Vec<(Role, i32)> = match (consumer.rebalance_protocol(), consumer.assignment()) {
+            (RebalanceProtocol::Cooperative, Ok(all)) => {
+                self.partitions(&all).into_iter().filter(|p| !gone.contains(p)).collect()
+            }
+            _ => Vec::new(),
+        };
+        self.assigned.store(!remaining.is_empty(), Ordering::SeqCst);
+        let generation = self.bump();
+        let (ack, acked) = bounded(1);
+        if self.events.send(Event::Revoked { generation, lost, remaining, ack }).is_ok() {
+            // The task thread never waits for this thread, so this ends.
+            let _ = acked.recv_timeout(self.revoke_deadline);
+        }
+        let done = match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_unassign(list),
+            _ => consumer.unassign(),
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "unassign");
+        }
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, error: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        match error {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, list),
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => self.revoke(consumer, list),
+            other => {
+                tracing::error!(?other, "rebalance");
+                drop(consumer.unassign());
+            }
+        }
+    }
+}
+
+impl PollThread {
+    /// Joins the group.
+    ///
+    /// # Errors
+    /// `config_invalid`.
+    pub fn start(o: StartOptions<'_>) -> Result<Self> {
+        let (events_in, events) = unbounded();
+        let (commands, commands_out) = unbounded();
+        let inputs = [Role::RetrievalLogs, Role::MemoryWrites];
+        let names: Vec<(String, Role)> = inputs.iter().map(|r| (o.topology.name(*r).to_owned(), *r)).collect();
+        let generation = Arc::new(AtomicU64::new(0));
+        let assigned = Arc::new(AtomicBool::new(false));
+        let context = Context {
+            events: events_in.clone(),
+            generation: generation.clone(),
+            assigned: assigned.clone(),
+            names: names.clone(),
+            revoke_deadline: o.topology.main.consumer.session_timeout / 2,
+        };
+        let consumer: BaseConsumer<Context> = settings(&o)
+            .create_with_context(context)
+            .map_err(|e| Error::with(Code::ConfigInvalid, "the consumer can't be made", e))?;
+        let topics: Vec<&str> = names.iter().map(|(n, _)| n.as_str()).collect();
+        consumer.subscribe(&topics).map_err(|e| Error::with(Code::BrokerRefused, "can't subscribe", e))?;
+        let snapshot = Snapshot::default();
+        let heartbeat = Heartbeat::default();
+        let poller = Poller {
+            consumer,
+            events: events_in,
+            commands: commands_out,
+            snapshot: snapshot.clone(),
+            heartbeat: heartbeat.clone(),
+            task: o.task,
+            budget: o.budget,
+            share: o.topology.main.limits.in_flight_bytes,
+            generation: generation.clone(),
+            assigned,
+            current: 0,
+            partitions: Vec::new(),
+            paused: HashSet::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("memsluice-poll".to_owned())
+            .spawn(move || poller.run())
+            .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
+        Ok(Self { events, commands, snapshot, heartbeat, generation, thread: Some(thread) })
+    }
+
+    /// A new generation for a rewind.
+    #[must_use]
+    pub fn bump(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Leaves the group and waits. The task thread must keep answering revokes meanwhile, so this is
+    /// called after it acknowledged the last one or ended.
+    pub fn stop(&mut self) {
+        drop(self.commands.send(Command::Stop));
+        // A revoke during close is acknowledged here.
+        while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
+            if let Ok(Event::Revoked { ack, .. }) = self.events.recv_timeout(Duration::from_millis(20)) {
+                let _ = ack.send(());
+            }
+        }
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn settings(o: &StartOptions<'_>) -> ClientConfig {
+    let main = &o.topology.main;
+    let share = (main.limits.in_flight_bytes / 1024).clamp(1024, 1 << 20);
+    let mut c = o.client.clone();
+    c.set("group.id", o.group)
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("isolation.level", "read_committed")
+        .set("auto.offset.reset", "error")
+        .set("queued.max.messages.kbytes", share.to_string())
+        .set("fetch.message.max.bytes", "4194304")
+        .set("fetch.wait.max.ms", "100")
+        .set("fetch.error.backoff.ms", "100");
+    if let Some(id) = o.instance {
+        c.set("group.instance.id", id);
+    }
+    match main.consumer.assignor {
+        Assignor::ConsumerRange => {
+            c.set("group.protocol", "consumer").set("group.remote.assignor", "range");
+        }
+        _ => {
+            c.set("partition.assignment.strategy", "range")
+                .set("session.timeout.ms", main.consumer.session_timeout.as_millis().to_string());
+        }
+    }
+    c
+}
+
+struct Poller {
+    consumer: BaseConsumer<Context>,
+    events: Sender<Event>,
+    commands: Receiver<Command>,
+    snapshot: Snapshot,
+    heartbeat: Heartbeat,
+    task: Heartbeat,
+    budget: Budget,
+    share: usize,
+    generation: Arc<AtomicU64>,
+    assigned: Arc<AtomicBool>,
+    /// Generation of the records that are fetched now.
+    current: u64,
+    partitions: Vec<(Role, i32)>,
+    paused: HashSet<(Role, i32)>,
+}
+
+impl Poller {
+    fn run(mut self) {
+        loop {
+            self.heartbeat.beat();
+            loop {
+                match self.commands.try_recv() {
+                    Ok(Command::Stop) | Err(crossbeam_channel::TryRecvError::Disconnected) => {
+                        return self.close();
+                    }
+                    Ok(Command::Start { generation, offsets }) => self.start_fetching(generation, &offsets),
+                    Err(crossbeam_channel::TryRecvError::Empty) => break,
+                }
+            }
+            if self.task.age() > TASK_STALE {
+                tracing::error!("the task thread is silent: not polling, so that the group evicts this member");
+                std::thread::sleep(Duration::from_secs(1));
+                continue;
+            }
+            self.flow();
+            if !self.fetch() {
+                return self.close();
+            }
+            self.publish();
+        }
+    }
+
+    fn close(&self) {
+        self.snapshot.set(None);
+        self.consumer.unsubscribe();
+        // Serve the last revoke before the consumer is dropped.
+        let until = monotonic() + Duration::from_secs(5);
+        while self.assigned.load(Ordering::SeqCst) && monotonic() < until {
+            drop(self.consumer.poll(Duration::from_millis(50)));
+        }
+    }
+
+    fn start_fetching(&mut self, generation: u64, offsets: &[(Role, i32, i64)]) {
+        // A rebalance since then has its own start to come.
+        if self.generation.load(Ordering::SeqCst) != generation {
+            return;
+        }
+        let mut list = TopicPartitionList::new();
+        let role_name =
+            |role: Role| self.consumer.context().names.iter().find(|(_, r)| *r == role).map(|(n, _)| n.clone());
+        for (role, partition, offset) in offsets {
+            let Some(name) = role_name(*role) else {
+                continue;
+            };
+            let offset = if *offset < 0 { Offset::Beginning } else { Offset::Offset(*offset) };
+            drop(list.add_partition_offset(&name, *partition, offset));
+        }
+        self.partitions = offsets.iter().map(|(r, p, _)| (*r, *p)).collect();
+        self.paused.clear();
+        let seek = || -> std::result::Result<(), KafkaError> {
+            match self.consumer.rebalance_protocol() {
+                RebalanceProtocol::Cooperative => {
+                    self.consumer.incremental_unassign(&self.consumer.assignment()?)?;
+                    self.consumer.incremental_assign(&list)?;
+                }
+                _ => self.consumer.assign(&list)?,
+            }
+            self.consumer.resume(&list)
+        };
+        match seek() {
+            Ok(()) => self.current = generation,
+            Err(e) => drop(self.events.send(Event::Failed(Error::with(
+                Code::BrokerRefused,
+                "can't go to the committed offsets",
+                e,
+            )))),
+        }
+    }
+
+    /// Pauses inputs above their share, resumes them below half of it.
+    fn flow(&mut self) {
+        let share = self.share / self.partitions.len().max(1);
+        let (mut pause, mut resume) = (TopicPartitionList::new(), TopicPartitionList::new());
+        for key in &self.partitions {
+            let used = self.budget.used(key.0, key.1);
+            let Some((name, _)) = self.consumer.context().names.iter().find(|(_, r)| *r == key.0) else {
+                continue;
+            };
+            if used > share && self.paused.insert(*key) {
+                pause.add_partition(name, key.1);
+            } else if used <= share / 2 && self.paused.remove(key) {
+                resume.add_partition(name, key.1);
+            }
+        }
+        if pause.count() > 0 {
+            drop(self.consumer.pause(&pause));
+        }
+        if resume.count() > 0 {
+            drop(self.consumer.resume(&resume));
+        }
+    }
+
+    /// One batch; `false` when the task thread is gone.
+    fn fetch(&mut self) -> bool {
+        let mut batch = Vec::new();
+        let mut wait = Duration::from_millis(5);
+        while batch.len() < BATCH {
+            let generation = self.generation.load(Ordering::SeqCst);
+            match self.consumer.poll(wait) {
+                None => break,
+                Some(Ok(message)) => {
+                    // A rebalance inside the poll made this generation old.
+                    let fresh = generation == self.current && self.generation.load(Ordering::SeqCst) == generation;
+                    if let Some(record) =
+                        fresh.then(|| fetched(&message, self.consumer.context(), generation)).flatten()
+                    {
+                        self.budget.take(record.at.role, record.at.partition, record.bytes());
+                        batch.push(record);
+                    }
+                }
+                Some(Err(e)) => self.failed(e),
+            }
+            wait = Duration::ZERO;
+        }
+        batch.is_empty() || self.events.send(Event::Records(batch)).is_ok()
+    }
+
+    fn failed(&self, e: KafkaError) {
+        use rdkafka::error::RDKafkaErrorCode as E;
+        let code = e.rdkafka_error_code().unwrap_or(E::Fail);
+        let error = match code {
+            E::AutoOffsetReset | E::OffsetOutOfRange => {
+                Error::with(Code::TopicRecreated, "a committed offset is outside of its topic", e)
+            }
+            E::UnknownTopicOrPartition | E::UnknownTopic => {
+                Error::with(Code::TopicMissing, "an input topic is gone", e)
+            }
+            E::FencedInstanceId => Error::with(Code::InstanceFenced, "another consumer uses this instance id", e),
+            E::Fatal
+            | E::TopicAuthorizationFailed
+            | E::GroupAuthorizationFailed
+            | E::UnsupportedAssignor
+            | E::InconsistentGroupProtocol => Error::with(Code::BrokerRefused, "the consumer can't go on", e),
+            _ => return tracing::warn!(error = %e, "consumer"),
+        };
+        drop(self.events.send(Event::Failed(error)));
+    }
+
+    fn publish(&self) {
+        let generation = self.generation.load(Ordering::SeqCst);
+        let fresh = self.assigned.load(Ordering::SeqCst) && generation == self.current;
+        if !fresh {
+            return;
+        }
+        if let Some(metadata) = self.consumer.group_metadata() {
+            self.snapshot.set(Some((generation, Arc::new(metadata))));
+        }
+    }
+}
+
+fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
+    let role = context.role(message.topic())?;
+    let headers =
+        message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
+    Some(Fetched {
+        at: At {
+            generation,
+            role,
+            partition: message.partition(),
+            offset: message.offset(),
+            timestamp: message.timestamp().to_millis().unwrap_or_default(),
+        },
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: headers.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,145 @@
+//! The topology against the live cluster: create what lacks, refuse what disagrees.
+#![allow(clippy::disallowed_methods)] // start-up calls with their own deadlines
+
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer;
+use rdkafka::error::RDKafkaErrorCode;
+
+use super::client::{Reader, reader};
+use crate::error::{Code, Error, Result};
+use crate::topology::{Cleanup, Retention, Role, Timestamps, Topology};
+
+const CALL: Duration = Duration::from_secs(15);
+/// Tombstones stay this long; a state older than half of it is rebuilt.
+const DELETE_RETENTION_MS: &str = "86400000";
+/// Timestamps may be at most this far ahead.
+const AHEAD_MS: i64 = 300_000;
+/// Room for batch framing above the largest output.
+pub const FRAMING: usize = 64 * 1024;
+
+/// Checks that every topic is there with its partition count and, where the broker answers admin
+/// requests, that its settings keep what the stream relies on.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`, `partition_count_mismatch`, `broker_refused`.
+pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool) -> Result<()> {
+    let consumer: Reader = reader(client, "read_committed", "memsluice-preflight")?;
+    for role in Role::ALL {
+        let topic = topology.topic(role);
+        let metadata = consumer
+            .fetch_metadata(Some(&topic.name), CALL)
+            .map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
+        let found = metadata.topics().iter().find(|t| t.name() == topic.name);
+        let count = found.filter(|t| t.error().is_none()).map_or(0, |t| t.partitions().len());
+        if count == 0 {
+            return Err(Error::new(Code::TopicMissing, format!("topic {} does not exist", topic.name)));
+        }
+        if i32::try_from(count).unwrap_or(i32::MAX) != topic.partitions {
+            return Err(Error::new(
+                Code::PartitionCountMismatch,
+                format!("topic {} has {count} partitions, the topology says {}", topic.name, topic.partitions),
+            ));
+        }
+    }
+    if with_settings { settings(client, topology) } else { Ok(()) }
+}
+
+fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
+    let admin = client.create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|e| Error::with(Code::Internal, "no runtime", e))?;
+    Ok((admin, runtime))
+}
+
+fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
+    let (admin, runtime) = admin(client)?;
+    let resources: Vec<ResourceSpecifier<'_>> =
+        Role::ALL.iter().map(|r| ResourceSpecifier::Topic(topology.name(*r))).collect();
+    let options = AdminOptions::new().request_timeout(Some(CALL));
+    let answers = runtime
+        .block_on(admin.describe_configs(&resources, &options))
+        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
+    for (role, answer) in Role::ALL.iter().zip(answers) {
+        let name = topology.name(*role);
+        let resource = answer.map_err(|e| {
+            Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
+        })?;
+        let value = |key: &str| resource.get(key).and_then(|e| e.value.clone()).unwrap_or_default();
+        let refuse = |what: String| {
+            Err(Error::new(
+                Code::BrokerRefused,
+                format!("topic {name}: {what}; `memsluice topology apply` sets it at creation"),
+            ))
+        };
+        let topic = topology.topic(*role);
+        if topic.timestamps == Some(Timestamps::Bounded) {
+            let ahead = value("message.timestamp.after.max.ms").parse::<i64>().unwrap_or(i64::MAX);
+            if value("message.timestamp.type") != "LogAppendTime" && ahead > AHEAD_MS {
+                return refuse(format!("message.timestamp.after.max.ms is {ahead}, not at most {AHEAD_MS}"));
+            }
+        }
+        if topic.cleanup == Cleanup::Compact && !value("cleanup.policy").contains("compact") {
+            return refuse("cleanup.policy is not compact".to_owned());
+        }
+        let output = !matches!(role, Role::MemoryWrites | Role::RetrievalLogs);
+        let largest = value("max.message.bytes").parse::<usize>().unwrap_or(usize::MAX);
+        if output && largest < topology.main.limits.max_output_bytes + FRAMING {
+            return refuse(format!("max.message.bytes {largest} is below limits.max_output_bytes plus framing"));
+        }
+    }
+    Ok(())
+}
+
+/// Creates the topics that lack; returns their names.
+///
+/// # Errors
+/// `broker_unreachable`, `broker_refused`.
+pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Result<Vec<String>> {
+    let (admin, runtime) = admin(client)?;
+    let output_max = (topology.main.limits.max_output_bytes + FRAMING).to_string();
+    let retentions: Vec<String> = Role::ALL
+        .iter()
+        .map(|r| match topology.topic(*r).retention {
+            Retention::Forever => "-1".to_owned(),
+            Retention::For(d) => d.as_millis().to_string(),
+        })
+        .collect();
+    let ahead = AHEAD_MS.to_string();
+    let new = Role::ALL.iter().zip(&retentions).map(|(role, retention)| {
+        let t = topology.topic(*role);
+        let mut new = NewTopic::new(&t.name, t.partitions, TopicReplication::Fixed(replication))
+            .set("cleanup.policy", if t.cleanup == Cleanup::Compact { "compact" } else { "delete" })
+            .set("retention.ms", retention);
+        if t.cleanup == Cleanup::Compact {
+            new = new.set("delete.retention.ms", DELETE_RETENTION_MS);
+        }
+        if t.timestamps.is_some() {
+            new = new.set("message.timestamp.after.max.ms", &ahead);
+        } else {
+            new = new.set("max.message.bytes", &output_max);
+        }
+        new
+    });
+    let new: Vec<NewTopic<'_>> = new.collect();
+    let options = AdminOptions::new().request_timeout(Some(CALL)).operation_timeout(Some(CALL));
+    let answers = runtime
+        .block_on(admin.create_topics(&new, &options))
+        .map_err(|e| Error::with(Code::BrokerUnreachable, "topics can't be created", e))?;
+    let mut created = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok(name) => created.push(name),
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((name, e)) => {
+                return Err(Error::with(Code::BrokerRefused, format!("topic {name} can't be created"), e));
+            }
+        }
+    }
+    Ok(created)
+}

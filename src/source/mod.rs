@@ -1,0 +1,72 @@
+//! Where records come from: the consumer's thread, assignment, and the order in which a unit takes its
+//! inputs.
+
+mod broadcast;
+mod budget;
+mod client;
+mod kafka;
+mod live;
+mod merge;
+mod mock;
+mod murmur2;
+mod tail;
+
+use crate::clock::Millis;
+use crate::schema::Headers;
+use crate::topology::Role;
+
+pub use broadcast::{BroadcastReader, BroadcastRecord};
+pub use budget::Budget;
+pub(crate) use client::client_log;
+pub use client::{Quiet, Reader, client, reader};
+pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
+pub use live::FRAMING;
+pub use live::{apply, preflight};
+pub use merge::{Merge, Wait};
+pub use mock::MockBroker;
+pub use murmur2::partition_of;
+pub use rdkafka::config::ClientConfig as Client;
+pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
+
+/// Coordinates of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// Assignment generation; what isn't of the current one never reaches state (I5).
+    pub generation: u64,
+    /// Topic.
+    pub role: Role,
+    /// Partition: the unit.
+    pub partition: i32,
+    /// Offset.
+    pub offset: i64,
+    /// Record time.
+    pub timestamp: Millis,
+}
+
+/// A record as it came.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    /// Coordinates.
+    pub at: At,
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// Value.
+    pub value: Option<Vec<u8>>,
+    /// Headers.
+    pub headers: Headers,
+}
+
+impl Fetched {
+    /// Value of the last header of a name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().rev().find(|(n, _)| n == name).and_then(|(_, v)| v.as_deref())
+    }
+
+    /// Memory it takes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(n, v)| n.len() + v.as_ref().map_or(0, Vec::len)).sum();
+        self.value.as_ref().map_or(0, Vec::len) + self.key.as_ref().map_or(0, Vec::len) + headers + 128
+    }
+}

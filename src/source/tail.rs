@@ -1,0 +1,181 @@
+//! Bounded reads of a partition's committed end, outside of any group.
+#![allow(clippy::disallowed_methods)] // blocking calls with their own deadlines, never on a tokio worker
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer;
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Message, OwnedMessage};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::client::{Reader, reader};
+use super::{At, Fetched};
+use crate::clock::monotonic;
+use crate::error::{Code, Error, Result};
+use crate::schema::Boundary;
+use crate::topology::{Role, Topology};
+
+/// Longest wait for one answer.
+const CALL: Duration = Duration::from_secs(20);
+/// Longest wait for a read to get on.
+const STALL: Duration = Duration::from_secs(60);
+
+/// First and next offset of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Log start.
+    pub low: i64,
+    /// High watermark, or last stable offset under read_committed.
+    pub high: i64,
+}
+
+/// Asks for the bounds, under the handle's isolation level.
+///
+/// # Errors
+/// `broker_unreachable`.
+pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Bounds> {
+    let (low, high) = consumer
+        .fetch_watermarks(topic, partition, CALL)
+        .map_err(|e| Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e))?;
+    Ok(Bounds { low, high })
+}
+
+/// The last readable record below the committed end; `None` when there is none at or above `low`.
+/// Control records and aborted records take offsets, so the search walks back in growing steps.
+///
+/// # Errors
+/// `broker_unreachable`, `restore_stalled`.
+pub fn last_record(consumer: &Reader, topic: &str, partition: i32) -> Result<Option<OwnedMessage>> {
+    let Bounds { low, high } = watermarks(consumer, topic, partition)?;
+    let mut step = 8;
+    let mut from = high;
+    while from > low {
+        from = (high - step).max(low);
+        step *= 8;
+        let mut last = None;
+        read(consumer, topic, partition, from, |m| {
+            if m.offset() < high {
+                last = Some(m.detach());
+            }
+            Ok(())
+        })?;
+        if last.is_some() {
+            return Ok(last);
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a partition from an offset to its committed end as it is now.
+///
+/// # Errors
+/// `broker_unreachable`, `restore_stalled`, and what `each` returns.
+pub fn read(
+    consumer: &Reader,
+    topic: &str,
+    partition: i32,
+    from: i64,
+    mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, Offset::Offset(from))
+        .and_then(|()| consumer.assign(&list))
+        .map_err(|e| Error::with(Code::BrokerRefused, format!("can't read {topic}-{partition}"), e))?;
+    let mut moved = monotonic();
+    loop {
+        match consumer.poll(Duration::from_millis(100)) {
+            Some(Ok(message)) => {
+                moved = monotonic();
+                each(&message)?;
+            }
+            Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
+            Some(Err(e)) if e.rdkafka_error_code().is_some_and(passing) => {
+                tracing::debug!(error = %e, "read")
+            }
+            Some(Err(e)) => {
+                return Err(Error::with(Code::BrokerRefused, format!("reading {topic}-{partition} failed"), e));
+            }
+            None => {}
+        }
+        if moved.elapsed() > STALL {
+            return Err(Error::new(Code::RestoreStalled, format!("{topic}-{partition} gave nothing for {STALL:?}")));
+        }
+    }
+}
+
+/// Errors that the client gets over by itself.
+pub(crate) fn passing(code: rdkafka::error::RDKafkaErrorCode) -> bool {
+    use rdkafka::error::RDKafkaErrorCode as E;
+    matches!(
+        code,
+        E::BrokerTransportFailure
+            | E::AllBrokersDown
+            | E::Resolve
+            | E::OperationTimedOut
+            | E::RequestTimedOut
+            | E::NotLeaderForPartition
+            | E::LeaderNotAvailable
+            | E::CoordinatorNotAvailable
+            | E::NotCoordinator
+            | E::CoordinatorLoadInProgress
+            | E::NetworkException
+            | E::TimedOutQueue
+            | E::AutoOffsetReset
+    ) && code != E::AutoOffsetReset
+}
+
+/// Last readable offset of each input partition as of now; -1 where there is none.
+///
+/// # Errors
+/// `broker_unreachable`, `restore_stalled`.
+pub fn ends(client: &ClientConfig, topology: &Topology) -> Result<HashMap<(Role, i32), i64>> {
+    let consumer: Reader = reader(client, "read_committed", "memsluice-ends")?;
+    let mut ends = HashMap::new();
+    for role in [Role::RetrievalLogs, Role::MemoryWrites] {
+        for partition in 0..topology.units() {
+            let last = last_record(&consumer, topology.name(role), partition)?;
+            ends.insert((role, partition), last.map_or(-1, |m| m.offset()));
+        }
+    }
+    Ok(ends)
+}
+
+/// Every committed input record of a boundary's partition, both topics, from `from` (default: log start).
+///
+/// # Errors
+/// `broker_unreachable`, `restore_stalled`, and what `each` returns.
+pub fn each_record(
+    client: &ClientConfig,
+    topology: &Topology,
+    boundary: &Boundary,
+    from: Option<i64>,
+    mut each: impl FnMut(Fetched) -> Result<()>,
+) -> Result<()> {
+    let consumer: Reader = reader(client, "read_committed", "memsluice-range")?;
+    let key = boundary.as_str().as_bytes();
+    let partition = super::partition_of(key, topology.units());
+    for role in [Role::RetrievalLogs, Role::MemoryWrites] {
+        let name = topology.name(role);
+        let log = watermarks(&consumer, name, partition)?;
+        let start = from.unwrap_or(log.low).clamp(log.low, log.high);
+        if start == log.high {
+            continue;
+        }
+        read(&consumer, name, partition, start, |m| {
+            if m.key() != Some(key) {
+                return Ok(());
+            }
+            let timestamp = m.timestamp().to_millis().unwrap_or_default();
+            let at = At { generation: 0, role, partition, offset: m.offset(), timestamp };
+            each(Fetched {
+                at,
+                key: m.key().map(<[u8]>::to_vec),
+                value: m.payload().map(<[u8]>::to_vec),
+                headers: Vec::new(),
+            })
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Keyed state: committed data in a store, this transaction's changes in an overlay. The store never
+//! runs ahead of Kafka: it is written once, after the commit (I2).
+
+mod db;
+mod keys;
+mod overlay;
+mod restore;
+mod unit;
+
+use std::collections::BTreeMap;
+
+use crate::error::Result;
+
+pub use db::Db;
+pub use keys::{Kind, key, prefix};
+pub use overlay::{Overlay, State};
+pub use restore::{Restored, Restorer, UnitPlan};
+pub use unit::{Chain, Positions, UnitMeta};
+pub(crate) use unit::{decode, encode};
+
+/// Committed state.
+pub trait Store: std::fmt::Debug {
+    /// Value of a key.
+    ///
+    /// # Errors
+    /// `state_failed`.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// All pairs under a prefix, in key order, at most `limit`.
+    ///
+    /// # Errors
+    /// `state_failed`.
+    fn scan(&self, prefix: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+
+    /// Writes all at once; `None` deletes.
+    ///
+    /// # Errors
+    /// `state_failed`.
+    fn apply(&mut self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()>;
+}
+
+/// A store in memory: for `scan` and tests.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    map: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl MemoryStore {
+    /// Every pair, in key order.
+    #[must_use]
+    pub fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.map.clone().into_iter().collect()
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.map.get(key).cloned())
+    }
+
+    fn scan(&self, prefix: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let from = self.map.range(prefix.to_vec()..);
+        Ok(from.take_while(|(k, _)| k.starts_with(prefix)).take(limit).map(|(k, v)| (k.clone(), v.clone())).collect())
+    }
+
+    fn apply(&mut self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
+        for (key, value) in changes {
+            match value {
+                Some(v) => self.map.insert(key, v),
+                None => self.map.remove(&key),
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Small state of a partition unit.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Code, Error, Result};
+
+/// Format byte in front of every value.
+const FORMAT: u8 = 1;
+
+/// Head of the decision chain.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Chain {
+    /// Number of the next decision.
+    pub next_seq: u64,
+    /// Hash of the last one; zeros before the first.
+    pub head: [u8; 32],
+}
+
+/// Chain head and versions in force, one value a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UnitMeta {
+    /// Chain head.
+    pub chain: Chain,
+    /// `kind/scope` to the version in force.
+    pub active: BTreeMap<String, u64>,
+}
+
+/// Offsets of a unit, written with the data they belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Positions {
+    /// Next changelog offset to replay.
+    pub changelog: i64,
+    /// Next offset of each input, by role name.
+    pub inputs: BTreeMap<String, i64>,
+    /// Wall time of the write, ms: how long the state was away.
+    pub saved_at: i64,
+}
+
+/// A value with its format byte.
+///
+/// # Panics
+/// Never: the types here always serialise.
+#[must_use]
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_extend(value, vec![FORMAT]).unwrap_or_default()
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// `state_format` for another format byte or broken bytes.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+    match bytes.split_first() {
+        Some((&FORMAT, rest)) => {
+            postcard::from_bytes(rest).map_err(|e| Error::with(Code::StateFormat, "a state value is broken", e))
+        }
+        _ => Err(Error::new(Code::StateFormat, "a state value has an unknown format")),
+    }
+}

@@ -1,0 +1,66 @@
+//! The topology as text, golden-tested.
+
+use std::fmt::Write;
+
+use super::model::{Flow, Retention, Role, Topology};
+
+/// What runs, as text.
+#[must_use]
+pub fn describe(t: &Topology) -> String {
+    let mut out = String::new();
+    let m = &t.main;
+    let _ = writeln!(out, "application {}  (topology {})", m.application, t.hash);
+    for (name, flow) in [("writes", &m.flows.writes), ("retrievals", &m.flows.retrievals)] {
+        let _ = writeln!(out, "flow {name}\n  {}", line(t, flow));
+    }
+    let _ = writeln!(out, "topics");
+    for role in Role::ALL {
+        let topic = t.topic(role);
+        let retention = match topic.retention {
+            Retention::Forever => "forever".to_owned(),
+            Retention::For(d) => humantime::format_duration(d).to_string(),
+        };
+        let _ = writeln!(
+            out,
+            "  {:<18} {:>3} partitions  key {:<8}  {:<7}  {:<8}  {}",
+            topic.name,
+            topic.partitions,
+            format!("{:?}", topic.key).to_lowercase(),
+            format!("{:?}", topic.cleanup).to_lowercase(),
+            retention,
+            topic.schema.as_deref().unwrap_or("-"),
+        );
+    }
+    let _ = writeln!(out, "stores");
+    for (name, store) in &m.stores {
+        let _ = writeln!(out, "  {name:<10} changelog {}", t.name(store.changelog));
+    }
+    let _ = writeln!(
+        out,
+        "unit       partition i of each co-partitioned topic; inputs by (timestamp, rank, offset); {} units\n\
+         commit     every {} or {} inputs; transaction timeout {}\n\
+         memsad     {:?}, {} of {} queries, kappa {}\n\
+         sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}",
+        t.units(),
+        humantime::format_duration(m.commit.interval),
+        m.commit.max_records,
+        humantime::format_duration(m.commit.transaction_timeout),
+        m.memsad.mode,
+        m.memsad.statistic.as_str(),
+        m.memsad.history,
+        m.memsad.kappa,
+        m.sprt.p1,
+        m.sprt.p0,
+        m.sprt.alpha,
+        m.sprt.beta,
+        m.sprt.max_observations,
+        humantime::format_duration(m.sprt.idle),
+        if m.sprt.assumed { " (assumed)" } else { "" },
+    );
+    out
+}
+
+fn line(t: &Topology, flow: &Flow) -> String {
+    let to: Vec<&str> = flow.to.iter().map(|r| t.name(*r)).collect();
+    format!("{} -> {} -> {}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
+}

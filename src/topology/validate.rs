@@ -1,0 +1,210 @@
+//! Every rule that a topology must keep, each with its code.
+
+use std::time::Duration;
+
+use super::model::{Assignor, Cleanup, KeyKind, Role, Sprt, Topology};
+use crate::error::{Code, Error, Result};
+
+/// Stages as the binary runs them.
+pub(super) const WRITE_STAGES: &[&str] = &["decode", "policy", "embed", "score", "decide"];
+/// Stages as the binary runs them.
+pub(super) const RETRIEVAL_STAGES: &[&str] = &["decode", "embed", "session", "sprt", "alert"];
+
+const UNIT_TOPICS: [Role; 8] = [
+    Role::MemoryWrites,
+    Role::RetrievalLogs,
+    Role::CommittedMemory,
+    Role::Quarantine,
+    Role::Decisions,
+    Role::Attacks,
+    Role::DeadLetters,
+    Role::Changelog,
+];
+
+/// Checks all rules; the first broken one is the error.
+pub(super) fn validate(t: &Topology) -> Result<()> {
+    topics_declared(t)?;
+    copartition(t)?;
+    stages(t)?;
+    cleanup_and_keys(t)?;
+    stores(t)?;
+    group(t)?;
+    limits(t)?;
+    t.main.sprt.check()
+}
+
+fn fail(code: Code, message: String) -> Result<()> {
+    Err(Error::new(code, message))
+}
+
+impl Sprt {
+    /// Whether the parameters make a test.
+    ///
+    /// # Errors
+    /// `sprt_invalid`.
+    pub fn check(&self) -> Result<()> {
+        let rates = self.p0 > 0.0 && self.p1 < 1.0 && self.p1 > 2.0 * self.p0;
+        let errors = [self.alpha, self.beta].iter().all(|e| *e > 0.0 && *e < 0.5);
+        if rates && errors && (1..=64).contains(&self.max_observations) && !self.idle.is_zero() {
+            return Ok(());
+        }
+        fail(
+            Code::SprtInvalid,
+            format!(
+                "p1 {} p0 {} alpha {} beta {} max_observations {} don't make a test",
+                self.p1, self.p0, self.alpha, self.beta, self.max_observations
+            ),
+        )
+    }
+}
+
+fn topics_declared(t: &Topology) -> Result<()> {
+    for role in Role::ALL {
+        let Some(topic) = t.topics.get(&role) else {
+            return fail(
+                Code::TopologyTopicUndeclared,
+                format!("topic {} is not declared in topics.yaml", role.as_str()),
+            );
+        };
+        if let Some(schema) = topic.schema.as_deref().filter(|s| !crate::schema::names().contains(s)) {
+            return fail(
+                Code::TopologyTopicUndeclared,
+                format!("topic {} names the unknown schema {schema}", role.as_str()),
+            );
+        }
+        if !(1..=10_000).contains(&topic.partitions) {
+            return fail(
+                Code::TopologyCopartition,
+                format!("topic {} has {} partitions", role.as_str(), topic.partitions),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn copartition(t: &Topology) -> Result<()> {
+    let units = t.units();
+    for role in UNIT_TOPICS {
+        if !t.main.copartition.contains(&role) {
+            return fail(Code::TopologyCopartition, format!("{} must be in the co-partition group", role.as_str()));
+        }
+        let n = t.topic(role).partitions;
+        if n != units {
+            return fail(
+                Code::TopologyCopartition,
+                format!("{} has {n} partitions, memory-writes has {units}", role.as_str()),
+            );
+        }
+    }
+    for role in Role::ALL.into_iter().filter(|r| r.is_broadcast()) {
+        if !t.main.broadcast.contains(&role) || t.topic(role).partitions != 1 {
+            return fail(
+                Code::TopologyBroadcastPartitions,
+                format!("{} must be listed under broadcast, with 1 partition", role.as_str()),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn stages(t: &Topology) -> Result<()> {
+    let flows = [
+        ("writes", &t.main.flows.writes, Role::MemoryWrites, WRITE_STAGES, &UNIT_TOPICS[2..7]),
+        ("retrievals", &t.main.flows.retrievals, Role::RetrievalLogs, RETRIEVAL_STAGES, &UNIT_TOPICS[5..7]),
+    ];
+    for (name, flow, from, stages, to) in flows {
+        let same_outputs = flow.to.len() == to.len() && to.iter().all(|r| flow.to.contains(r));
+        if flow.from != from || flow.stages != stages || !same_outputs {
+            return fail(
+                Code::TopologyStages,
+                format!("flow {name} differs from what the binary runs: {}", stages.join(", ")),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn cleanup_and_keys(t: &Topology) -> Result<()> {
+    for role in Role::ALL {
+        let (cleanup, key) = match role {
+            Role::MemoryWrites | Role::RetrievalLogs => (Cleanup::Delete, KeyKind::Boundary),
+            Role::CommittedMemory => (Cleanup::Compact, KeyKind::Record),
+            Role::Quarantine | Role::Decisions => (Cleanup::Delete, KeyKind::Record),
+            Role::Attacks => (Cleanup::Delete, KeyKind::Finding),
+            Role::DeadLetters => (Cleanup::Delete, KeyKind::Original),
+            Role::Changelog => (Cleanup::Compact, KeyKind::State),
+            Role::Calibrations | Role::Honeypots => (Cleanup::Compact, KeyKind::Version),
+        };
+        let topic = t.topic(role);
+        if topic.cleanup != cleanup {
+            return fail(Code::TopologyCleanup, format!("{} needs cleanup {cleanup:?}", role.as_str()));
+        }
+        if topic.key != key {
+            return fail(Code::TopologyKey, format!("{} needs key {key:?}", role.as_str()));
+        }
+    }
+    Ok(())
+}
+
+fn stores(t: &Topology) -> Result<()> {
+    for name in ["history", "sessions", "chain"] {
+        match t.main.stores.get(name) {
+            Some(store) if store.changelog == Role::Changelog => {}
+            _ => {
+                return fail(Code::TopologyStore, format!("store {name} must be declared with changelog: changelog"));
+            }
+        }
+    }
+    match t.main.stores.keys().find(|n| !["history", "sessions", "chain"].contains(&n.as_str())) {
+        Some(other) => fail(Code::TopologyStore, format!("the binary has no store {other}")),
+        None => Ok(()),
+    }
+}
+
+fn group(t: &Topology) -> Result<()> {
+    let (consumer, commit) = (&t.main.consumer, &t.main.commit);
+    if matches!(consumer.assignor, Assignor::CooperativeSticky | Assignor::Uniform) {
+        return fail(
+            Code::TopologyAssignor,
+            format!("{:?} does not co-assign the topics of a unit", consumer.assignor),
+        );
+    }
+    let margin = Duration::from_secs(10);
+    if commit.interval.is_zero()
+        || commit.interval >= commit.transaction_timeout
+        || commit.transaction_timeout + margin > consumer.session_timeout
+    {
+        return fail(
+            Code::TopologyTimeouts,
+            "commit interval, transaction timeout and session timeout don't fit each other".into(),
+        );
+    }
+    Ok(())
+}
+
+fn limits(t: &Topology) -> Result<()> {
+    let (l, m) = (&t.main.limits, &t.main.memsad);
+    if !crate::schema::valid_part(&t.main.application) {
+        return fail(Code::TopologyLimits, "application must match [A-Za-z0-9._-]{1,128}".into());
+    }
+    if l.max_output_bytes < 4096 || l.max_record_bytes < 1024 || l.in_flight_bytes < 1 << 20 || l.cache_bytes < 1 << 20
+    {
+        return fail(
+            Code::TopologyLimits,
+            "limits: output >= 4096, record >= 1024, in_flight and cache >= 1 MiB".into(),
+        );
+    }
+    if t.main.commit.max_records == 0 || t.main.commit.max_bytes < l.max_output_bytes {
+        return fail(
+            Code::TopologyLimits,
+            "commit.max_records must be positive and commit.max_bytes at least limits.max_output_bytes".into(),
+        );
+    }
+    if !(1..=32_768).contains(&m.history) || !m.kappa.is_finite() || m.kappa < 0.0 {
+        return fail(
+            Code::TopologyLimits,
+            "memsad.history must be 1 to 32768 and memsad.kappa a number from 0 on".into(),
+        );
+    }
+    Ok(())
+}
