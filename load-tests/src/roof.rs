@@ -94,8 +94,13 @@ struct Template {
     decision_headers: OwnedHeaders,
     key: Option<Vec<u8>>,
     decision: Vec<u8>,
+    /// Bytes that lz4 can't shorten: a third of each decision comes from here.
+    pool: Vec<u8>,
     change: Vec<u8>,
 }
+
+/// More than the 64 KiB that lz4 looks back.
+const POOL: usize = 1 << 20;
 
 struct Roof<'a> {
     args: &'a Args,
@@ -147,12 +152,23 @@ impl Template {
             decision_headers: headers(args.decision_header_bytes, 6),
             key,
             decision: filler(args.decision_bytes),
+            pool: filler(POOL + args.decision_bytes),
             change: filler(args.changelog_bytes.saturating_sub(4)),
+        }
+    }
+
+    /// Makes the decision of record `n`: hashes and ids differ between decisions, field names don't.
+    fn stamp(&mut self, n: u64) {
+        let own = self.decision.len() / 3;
+        let at = usize::try_from(n).unwrap_or(0).wrapping_mul(own) % POOL;
+        let start = self.decision.len() - own;
+        if let (Some(to), Some(from)) = (self.decision.get_mut(start..), self.pool.get(at..at + own)) {
+            to.copy_from_slice(from);
         }
     }
 }
 
-/// Text that compresses about as badly as a decision does: hex digits of a counter's hash.
+/// Hex digits without pattern.
 fn filler(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut made = Vec::with_capacity(bytes + 16);
@@ -187,6 +203,7 @@ impl Roof<'_> {
                     self.producer.begin_transaction().doing("begin_transaction")?;
                     self.opened = Instant::now();
                 }
+                self.template.stamp(self.records);
                 forward(&self.template, &self.producer, &message)?;
                 self.next.insert(message.partition(), message.offset() + 1);
                 self.records += 1;
@@ -264,9 +281,16 @@ fn text(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use rdkafka::message::Headers as _;
 
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
 
     #[test]
     fn headers_have_the_bytes_asked_for() {
@@ -277,5 +301,17 @@ mod tests {
         }
         assert_eq!(headers(400, 11).count(), 11);
         assert_eq!(filler(33).len(), 33);
+    }
+
+    #[test]
+    fn a_third_of_each_decision_is_its_own() {
+        let text = ["x", "--bootstrap=b", "--in=i", "--prefix=p", "--header-bytes=0", "--decision-bytes=300"];
+        let mut template = Template::new(&Line::parse_from(text).args);
+        let first = template.decision.clone();
+        template.stamp(5);
+        assert_eq!(first[..200], template.decision[..200]);
+        let second = template.decision.clone();
+        template.stamp(6);
+        assert_ne!(second[200..], template.decision[200..]);
     }
 }

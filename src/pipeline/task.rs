@@ -55,6 +55,8 @@ pub struct Summary {
     pub rollbacks: u64,
     /// Changelog records replayed at assignments.
     pub replayed: u64,
+    /// From the first record to the last commit, ms.
+    pub elapsed_ms: u64,
 }
 
 impl Summary {
@@ -132,6 +134,7 @@ pub struct Task {
     outputs: Vec<Output>,
     last_broadcast: Instant,
     rebuilds: Vec<Instant>,
+    first_record: Option<Instant>,
 }
 
 impl std::fmt::Debug for Task {
@@ -147,6 +150,8 @@ impl std::fmt::Debug for Task {
 const BROADCAST: Duration = Duration::from_millis(200);
 /// This many rebuilds in this time mean that the instance id is in use elsewhere.
 const REBUILDS: (usize, Duration) = (3, Duration::from_secs(300));
+/// Records decided between two looks at the clock.
+const CHECK: usize = 64;
 /// Records processed between two looks at events.
 const SLICE: usize = 2000;
 
@@ -170,6 +175,7 @@ impl Task {
             outputs: Vec::new(),
             last_broadcast: monotonic(),
             rebuilds: Vec::new(),
+            first_record: None,
         }
     }
 
@@ -250,6 +256,7 @@ impl Task {
     fn hear(&mut self, event: Event) -> Result<()> {
         match event {
             Event::Records(records) => {
+                self.first_record.get_or_insert_with(monotonic);
                 for record in records {
                     self.take(record);
                 }
@@ -386,10 +393,12 @@ impl Task {
                 self.admit(*unit, record, retry_until);
             }
         }
+        let mut decided = 0_usize;
         for unit in partitions {
             while let Some((pending, embedded)) = self.pending.pop(unit) {
                 self.finish(unit, pending, embedded)?;
-                if self.full() {
+                decided += 1;
+                if self.full() || (decided % CHECK == 0 && self.commit_is_due()) {
                     return Ok(());
                 }
             }
@@ -498,6 +507,8 @@ impl Task {
             self.units.values_mut().for_each(Unit::drop_histories);
         }
         self.summary.transactions += 1;
+        let since = self.first_record.map_or(Duration::ZERO, |t| t.elapsed());
+        self.summary.elapsed_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let open = std::mem::take(&mut self.open);
         self.summary.add(&open);
         if let Some(on_output) = &mut self.options.on_output {

@@ -31,15 +31,22 @@ pub struct Bounds {
     pub high: i64,
 }
 
-/// Asks for the bounds, under the handle's isolation level.
+/// Asks for the bounds, under the handle's isolation level. A new topic may have no leader yet, so passing
+/// errors are retried.
 ///
 /// # Errors
 /// `broker_unreachable`.
 pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Bounds> {
-    let (low, high) = consumer
-        .fetch_watermarks(topic, partition, CALL)
-        .map_err(|e| Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e))?;
-    Ok(Bounds { low, high })
+    let until = monotonic() + CALL;
+    loop {
+        match consumer.fetch_watermarks(topic, partition, CALL) {
+            Ok((low, high)) => return Ok(Bounds { low, high }),
+            Err(e) if e.rdkafka_error_code().is_some_and(passing) && monotonic() < until => {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(e) => return Err(Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e)),
+        }
+    }
 }
 
 /// The last readable record below the committed end; `None` when there is none at or above `low`.
@@ -122,8 +129,9 @@ pub(crate) fn passing(code: rdkafka::error::RDKafkaErrorCode) -> bool {
             | E::CoordinatorLoadInProgress
             | E::NetworkException
             | E::TimedOutQueue
-            | E::AutoOffsetReset
-    ) && code != E::AutoOffsetReset
+            | E::UnknownTopicOrPartition
+            | E::UnknownPartition
+    )
 }
 
 /// Last readable offset of each input partition as of now; -1 where there is none.
