@@ -132,7 +132,7 @@ pub fn run(
         client: &client,
         topology: &setup.topology,
         group: setup.group(),
-        instance: setup.config.kafka.instance_id.as_deref(),
+        instance: setup.config.instance_id(),
         budget: budget.clone(),
         task: heartbeat.clone(),
     })?;

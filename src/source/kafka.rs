@@ -129,8 +129,8 @@ pub struct StartOptions<'a> {
     pub topology: &'a Topology,
     /// Group.
     pub group: &'a str,
-    /// Static membership id; `None` joins as a new member.
-    pub instance: Option<&'a str>,
+    /// Static membership id: a restart within the session timeout moves no partition.
+    pub instance: &'a str,
     /// Byte counters.
     pub budget: Budget,
     /// The task thread's heartbeat.
@@ -331,9 +331,7 @@ fn settings(o: &StartOptions<'_>) -> ClientConfig {
         .set("fetch.message.max.bytes", "4194304")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100");
-    if let Some(id) = o.instance {
-        c.set("group.instance.id", id);
-    }
+    c.set("group.instance.id", o.instance);
     match main.consumer.assignor {
         Assignor::ConsumerRange => {
             c.set("group.protocol", "consumer").set("group.remote.assignor", "range");

@@ -44,7 +44,9 @@ pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Boun
             Err(e) if e.rdkafka_error_code().is_some_and(passing) && monotonic() < until => {
                 std::thread::sleep(Duration::from_millis(100));
             }
-            Err(e) => return Err(Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e)),
+            Err(e) => {
+                return Err(Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e));
+            }
         }
     }
 }

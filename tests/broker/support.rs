@@ -1,0 +1,633 @@
+//! Benches: topics, state folder and process environment of one test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memsluice::source::{Client, Reader, reader, watermarks};
+use memsluice::state::{Db, Kind, Store, prefix};
+use rdkafka::Message;
+use serde_json::Value;
+
+const MEMSLUICE: &str = env!("CARGO_BIN_EXE_memsluice");
+const UNITS: i32 = 6;
+
+/// How a process ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Exit status.
+    Exit(i32),
+    /// By a signal.
+    Signal,
+}
+
+/// How to start the stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    until_end: bool,
+    instance: String,
+    folder: String,
+}
+
+impl Run {
+    pub(crate) fn until_end() -> Self {
+        Self { until_end: true, instance: "one".into(), folder: "one".into() }
+    }
+
+    pub(crate) fn live(instance: &str) -> Self {
+        Self { until_end: false, instance: instance.into(), folder: instance.into() }
+    }
+
+    pub(crate) fn in_folder(mut self, folder: &str) -> Self {
+        self.folder = folder.into();
+        self
+    }
+}
+
+/// What `load-tests verify` found.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub(crate) inputs: u64,
+    pub(crate) duplicate: u64,
+    pub(crate) torn: u64,
+    pub(crate) dump: Vec<String>,
+    faults: u64,
+    passed: bool,
+}
+
+impl Verified {
+    pub(crate) fn clean(&self) -> bool {
+        self.passed && self.faults == 0
+    }
+}
+
+/// Generated files.
+pub(crate) struct Data {
+    writes: PathBuf,
+    queries: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+/// Files made from the public test data.
+pub(crate) struct Files {
+    pub(crate) writes: Vec<PathBuf>,
+    pub(crate) queries: Vec<PathBuf>,
+    _folder: tempfile::TempDir,
+}
+
+/// One test's topics and settings.
+pub(crate) struct Bench {
+    bootstrap: String,
+    prefix: String,
+    folder: tempfile::TempDir,
+    env: BTreeMap<String, String>,
+}
+
+/// A running stream.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+fn load_tests() -> PathBuf {
+    Path::new(MEMSLUICE).with_file_name("load-tests")
+}
+
+fn tool(args: &[&str]) -> (bool, String) {
+    let out = Command::new(load_tests()).args(args).output().expect("load-tests is built (scripts/test builds it)");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    (out.status.success(), text)
+}
+
+fn tool_ok(args: &[&str]) -> String {
+    let (ok, text) = tool(args);
+    assert!(ok, "load-tests {args:?}: {text}");
+    text
+}
+
+/// Writes and queries with vectors, spread over the units.
+pub(crate) fn generated(writes: usize, queries: usize) -> Data {
+    let folder = tempfile::tempdir().unwrap();
+    let (w, q) = (folder.path().join("w.jsonl"), folder.path().join("q.jsonl"));
+    let (count, query_count) = (writes.to_string(), queries.to_string());
+    tool_ok(&[
+        "generate",
+        "--count",
+        &count,
+        "--out",
+        text(&w),
+        "--content-bytes",
+        "200",
+        "--queries",
+        &query_count,
+        "--queries-out",
+        text(&q),
+        "--seed",
+        "7",
+    ]);
+    Data { writes: w, queries: q, folder }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A part of the public data in one store, so that queries meet writes; `None` where `../shared` is not.
+pub(crate) fn converted() -> Option<Files> {
+    let shared =
+        std::env::var("MEMSLUICE_SHARED").unwrap_or_else(|_| format!("{}/../shared", env!("CARGO_MANIFEST_DIR")));
+    let data = Path::new(&shared).join("data");
+    if !data.is_dir() {
+        eprintln!("skipped: ../shared/data is not here");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    tool_ok(&["convert", "--data", text(&data), "--out", text(folder.path()), "--store", "*=all"]);
+    let full = std::env::var("MEMSLUICE_TEST_TIER").is_ok_and(|t| t == "full");
+    let some = [
+        "memsad_templates",
+        "owasp_amg_corpus",
+        "aws_write_cases",
+        "memorygraft_poison",
+        "mem_inv_bench",
+        "agentpoison_records",
+        "agent_memory",
+    ];
+    let pick = |kind: &str| {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .filter(|p| {
+                let name = p.file_name().unwrap().to_string_lossy().into_owned();
+                name.starts_with(kind) && (full || some.iter().any(|s| name.contains(s)))
+            })
+            .collect();
+        files.sort();
+        files
+    };
+    let files = Files { writes: pick("writes-"), queries: pick("queries-"), _folder: folder };
+    assert!(!files.writes.is_empty() && !files.queries.is_empty());
+    Some(files)
+}
+
+/// Lines that are not the same in both.
+pub(crate) fn differing_lines(a: &[String], b: &[String]) -> usize {
+    let wrong: Vec<_> = a.iter().zip(b).filter(|(x, y)| x != y).take(5).collect();
+    if !wrong.is_empty() {
+        eprintln!("first differences: {wrong:#?}");
+    }
+    a.iter().zip(b).filter(|(x, y)| x != y).count() + a.len().abs_diff(b.len())
+}
+
+impl Bench {
+    /// Fresh topics under a prefix of their own; `None` without a broker.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let Ok(bootstrap) = std::env::var("MEMSLUICE_TEST_KAFKA") else {
+            eprintln!("skipped: MEMSLUICE_TEST_KAFKA names no broker (scripts/test starts one)");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let topology = folder.path().join("topology");
+        std::fs::create_dir(&topology).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology");
+        for file in ["memsluice.yaml", "topics.yaml", "policy.yaml"] {
+            let content = std::fs::read_to_string(source.join(file)).unwrap();
+            // Test data is dated in the past: retention would delete it.
+            std::fs::write(topology.join(file), content.replace("retention: 7d", "retention: forever")).unwrap();
+        }
+        std::fs::write(folder.path().join("secret"), [7_u8; 32]).unwrap();
+        let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        let prefix = format!("{name}-{}-", nanos % 1_000_000_000_000);
+        let env = BTreeMap::from([
+            ("MEMSLUICE__KAFKA__BOOTSTRAP".to_owned(), bootstrap.clone()),
+            ("MEMSLUICE__KAFKA__TOPIC_PREFIX".to_owned(), prefix.clone()),
+            ("MEMSLUICE__KAFKA__GROUP".to_owned(), format!("{prefix}group")),
+            ("MEMSLUICE__SECRET_FILE".to_owned(), text(&folder.path().join("secret")).to_owned()),
+            ("MEMSLUICE__ENCODER__BACKEND".to_owned(), "hash".to_owned()),
+            ("MEMSLUICE_TOPOLOGY".to_owned(), text(&topology).to_owned()),
+            ("MEMSLUICE_LOG".to_owned(), "info".to_owned()),
+        ]);
+        let bench = Self { bootstrap, prefix, folder, env };
+        bench.cli_ok(&["topology", "apply"]);
+        Some(bench)
+    }
+
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.env.insert(key.to_owned(), value.to_owned());
+    }
+
+    pub(crate) fn replace_in_topology(&mut self, from: &str, to: &str) {
+        self.replace("memsluice.yaml", from, to);
+    }
+
+    pub(crate) fn replace_topics(&mut self, from: &str, to: &str) {
+        self.replace("topics.yaml", from, to);
+    }
+
+    fn replace(&self, file: &str, from: &str, to: &str) {
+        let path = self.folder.path().join("topology").join(file);
+        let content = std::fs::read_to_string(&path).unwrap();
+        assert!(content.contains(from));
+        std::fs::write(&path, content.replace(from, to)).unwrap();
+    }
+
+    /// Uses the model named in the environment; `false` when there is none.
+    pub(crate) fn use_real_encoder(&mut self) -> bool {
+        for key in ["MODEL", "TOKENIZER", "RUNTIME"] {
+            let key = format!("MEMSLUICE__ENCODER__{key}");
+            let Ok(value) = std::env::var(&key) else { return false };
+            self.set(&key, &value);
+        }
+        self.set("MEMSLUICE__ENCODER__BACKEND", "onnx");
+        true
+    }
+
+    fn cli(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(MEMSLUICE);
+        for (key, _) in std::env::vars().filter(|(k, _)| k.starts_with("MEMSLUICE")) {
+            command.env_remove(key);
+        }
+        command.args(args).envs(&self.env).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn cli_ok(&self, args: &[&str]) -> String {
+        let out = self.cli(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "memsluice {args:?}: {stderr}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    pub(crate) fn topic(&self, role: &str) -> String {
+        format!("{}{role}", self.prefix)
+    }
+
+    pub(crate) fn produce(&self, role: &str, files: &[PathBuf]) {
+        for file in files {
+            tool_ok(&["produce", "--bootstrap", &self.bootstrap, "--topic", &self.topic(role), "--file", text(file)]);
+        }
+    }
+
+    pub(crate) fn load(&self, data: &Data) {
+        self.produce("retrieval-logs", std::slice::from_ref(&data.queries));
+        self.produce("memory-writes", std::slice::from_ref(&data.writes));
+    }
+
+    /// The first `count` writes once more.
+    pub(crate) fn load_more(&self, data: &Data, count: usize) {
+        let content = std::fs::read_to_string(&data.writes).unwrap();
+        let part: Vec<&str> = content.lines().take(count).collect();
+        let file = data.folder.path().join("more.jsonl");
+        std::fs::write(&file, part.join("\n")).unwrap();
+        self.produce("memory-writes", &[file]);
+    }
+
+    /// Honeypots that some of the queries returned, so that sessions have state and findings.
+    pub(crate) fn load_honeypots(&self, data: &Data) {
+        let content = std::fs::read_to_string(&data.queries).unwrap();
+        let mut seen = BTreeSet::new();
+        let mut lines = Vec::new();
+        for line in content.lines() {
+            let v: Value = serde_json::from_str(line).unwrap();
+            let (tenant, store) = (v["tenant"].as_str().unwrap(), v["store"].as_str().unwrap());
+            let id = v["results"][0]["id"].as_str().unwrap_or("none");
+            if seen.len() < 60 && seen.insert((tenant.to_owned(), store.to_owned(), id.to_owned())) {
+                let n = seen.len();
+                lines.push(serde_json::json!({"tenant": tenant, "store": store, "honeypot_id": format!("hp-{n}"), "record_id": id}).to_string());
+            }
+        }
+        let file = self.folder.path().join("honeypots.jsonl");
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        self.cli_ok(&["honeypots", "load", "--file", text(&file)]);
+    }
+
+    pub(crate) fn spawn(&self, run: Run) -> Running {
+        let log = self.folder.path().join(format!("log-{}-{}", run.instance, run.folder));
+        let mut args = vec!["run", "--output", "json"];
+        if run.until_end {
+            args.push("--until-end");
+        }
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut command = self.cli(&args);
+        command
+            .env("MEMSLUICE__KAFKA__INSTANCE_ID", &run.instance)
+            .env("MEMSLUICE__STATE_DIR", self.folder.path().join(format!("state-{}", run.folder)))
+            .stdout(Stdio::piped())
+            .stderr(file);
+        Running { child: command.spawn().unwrap(), log }
+    }
+
+    pub(crate) fn run(&self, run: Run) -> Outcome {
+        let running = self.spawn(run);
+        let log = running.log.clone();
+        let outcome = running.wait();
+        if outcome != Outcome::Exit(0) {
+            eprintln!("{}", std::fs::read_to_string(log).unwrap());
+        }
+        outcome
+    }
+
+    /// Totals of a run to its end.
+    pub(crate) fn totals(&self, run: Run) -> Value {
+        let mut running = self.spawn(run);
+        let mut out = String::new();
+        running.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert_eq!(running.wait(), Outcome::Exit(0));
+        serde_json::from_str(out.trim()).unwrap()
+    }
+
+    /// Runs to the end with kill -9 whenever another part of the inputs was decided; the number of kills.
+    pub(crate) fn run_with_kills(&self, inputs: u64, wanted: u64) -> u64 {
+        let mut kills = 0;
+        for _ in 0..=wanted {
+            let mut running = self.spawn(Run::until_end());
+            let goal = inputs * (kills + 1) / (wanted + 1);
+            loop {
+                if let Some(status) = running.child.try_wait().unwrap() {
+                    assert!(status.success(), "{}", running.log());
+                    return kills;
+                }
+                if kills < wanted && self.count("decisions") >= goal {
+                    running.child.kill().unwrap();
+                    running.child.wait().unwrap();
+                    kills += 1;
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(7));
+            }
+        }
+        assert_eq!(self.run(Run::until_end()), Outcome::Exit(0));
+        kills
+    }
+
+    fn client(&self) -> Client {
+        let mut client = Client::new();
+        client.set("bootstrap.servers", &self.bootstrap);
+        client
+    }
+
+    fn reader(&self) -> Reader {
+        reader(&self.client(), "read_committed", "memsluice-test").unwrap()
+    }
+
+    /// Offsets taken on an output; markers and aborted records count too.
+    fn count(&self, role: &str) -> u64 {
+        let reader = self.reader();
+        (0..UNITS).map(|p| u64::try_from(watermarks(&reader, &self.topic(role), p).unwrap().high).unwrap()).sum()
+    }
+
+    pub(crate) fn wait_for_committed(&self, count: u64, limit: Duration) {
+        self.wait("committed-memory", count, limit);
+    }
+
+    pub(crate) fn wait_for_decisions(&self, count: u64, limit: Duration) {
+        self.wait("decisions", count, limit);
+        // Markers count above: the last inputs get a moment more.
+        let until = Instant::now() + limit;
+        while self.verify().inputs_without_decision() > 0 {
+            assert!(Instant::now() < until, "inputs stay undecided");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    fn wait(&self, role: &str, count: u64, limit: Duration) {
+        let until = Instant::now() + limit;
+        while self.count(role) < count {
+            assert!(Instant::now() < until, "{role} has {} of {count} records", self.count(role));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    pub(crate) fn verify(&self) -> Verified {
+        let dump = self.folder.path().join("dump.jsonl");
+        let args =
+            ["--json", "verify", "--bootstrap", &self.bootstrap, "--prefix", &self.prefix, "--dump", text(&dump)];
+        let out = Command::new(load_tests()).args(args).output().unwrap();
+        let line = String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned();
+        let v: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|e| panic!("{e}: {line} {}", String::from_utf8_lossy(&out.stderr)));
+        let n = |key: &str| v[key].as_u64().unwrap_or_else(|| panic!("verify prints no {key}: {line}"));
+        let faults = ["lost", "duplicate", "torn", "out_of_order", "chain_broken"];
+        Verified {
+            inputs: n("inputs"),
+            duplicate: n("duplicate"),
+            torn: n("torn"),
+            faults: faults.iter().map(|f| n(f)).sum(),
+            passed: out.status.success(),
+            dump: std::fs::read_to_string(&dump).unwrap_or_default().lines().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Verdicts of `scan` in the dump's form and order.
+    pub(crate) fn scan(&self, files: &Files) -> Vec<String> {
+        let mut args = vec!["scan", "--output", "json"];
+        files.writes.iter().for_each(|f| args.extend(["--writes", text(f)]));
+        files.queries.iter().for_each(|f| args.extend(["--queries", text(f)]));
+        let mut rows = Vec::new();
+        for line in self.cli_ok(&args).lines() {
+            let v: Value = serde_json::from_str(line).unwrap();
+            let b = &v["body"];
+            if b["kind"] != "decision" {
+                continue;
+            }
+            let score = |key: &str| b["memsad"].get(key).cloned().unwrap_or(Value::Null);
+            let row = serde_json::json!({
+                "tenant": b["tenant"], "store": b["store"], "record_id": b["record_id"], "verdict": b["verdict"], "reasons": b["reasons"],
+                "flags": b["flags"], "s_max": score("s_max"), "s_mean": score("s_mean"), "s_comb": score("s_comb"),
+            });
+            let key = |k: &str| b[k].as_str().unwrap_or_default().to_owned();
+            rows.push((
+                (key("tenant"), key("store"), key("record_id"), b["input"]["offset"].as_i64()),
+                canonical(&row),
+            ));
+        }
+        rows.sort();
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Everything in the state but offsets and the chain (whose ids name the topics).
+    pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
+        let db = Db::open(&self.folder.path().join("state-one"), &identity).unwrap();
+        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
+        let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
+        all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
+    }
+
+    pub(crate) fn wipe_state(&self) {
+        std::fs::remove_dir_all(self.folder.path().join("state-one")).unwrap();
+    }
+
+    pub(crate) fn commit_latency(&self) -> (f64, f64) {
+        let out = tool_ok(&[
+            "--json",
+            "commit-latency",
+            "--bootstrap",
+            &self.bootstrap,
+            "--topic",
+            &self.topic("attacks"),
+            "--n",
+            "50",
+        ]);
+        let v: Value = serde_json::from_str(out.lines().find(|l| l.starts_with('{')).unwrap()).unwrap();
+        (
+            v["library_default_ms"].as_f64().or(v["default_ms"].as_f64()).unwrap(),
+            v["drain_loop_ms"].as_f64().or(v["drain_ms"].as_f64()).unwrap(),
+        )
+    }
+
+    /// Broken values under an ordinary key; how many.
+    pub(crate) fn produce_hostile(&self) -> u64 {
+        let good = r#""tenant":"acme","store":"support","record_id":"m","op":"create""#;
+        let values: Vec<Vec<u8>> = vec![
+            b"{not json".to_vec(),
+            b"[]".to_vec(),
+            vec![0xff, 0xfe, 0x00],
+            Vec::new(),
+            format!(r#"{{"store":"support","record_id":"m","op":"create","content":"x"}}"#).into_bytes(),
+            format!(r#"{{{good},"content":7}}"#).into_bytes(),
+            format!(r#"{{{good},"content":""}}"#).into_bytes(),
+            format!(r#"{{{good},"content":"\ud800"}}"#).into_bytes(),
+            format!(r#"{{{good},"content":"x","embedding":[NaN]}}"#).into_bytes(),
+            format!(r#"{{{good},"content":"x","embedding":[0.5,0.5]}}"#).into_bytes(),
+            format!(r#"{{{good},"content":"x","origin":"somewhere"}}"#).into_bytes(),
+            format!(r#"{{{good},"content":"{}"}}"#, "a".repeat(2 << 20)).into_bytes(),
+            format!(r#"{{{good},"content":"{}"}}"#, "b".repeat(50 << 20)).into_bytes(),
+        ];
+        let mut config = self.client();
+        config.set("message.max.bytes", "67108864").set("partitioner", "murmur2_random");
+        let topic = self.topic("memory-writes");
+        let records: Vec<_> = values
+            .into_iter()
+            .map(|value| memsluice::sink::Publication {
+                topic: topic.clone(),
+                partition: None,
+                key: b"acme/support".to_vec(),
+                value,
+                timestamp: Some(1_760_000_000_000),
+            })
+            .collect();
+        tool_ok(&["topics", "--bootstrap", &self.bootstrap, "--delete", &topic]);
+        std::thread::sleep(Duration::from_secs(1));
+        tool_ok(&[
+            "topics",
+            "--bootstrap",
+            &self.bootstrap,
+            "--create",
+            &topic,
+            "--set",
+            "retention.ms=-1",
+            "--set",
+            "max.message.bytes=67108864",
+            "--set",
+            "message.timestamp.after.max.ms=300000",
+        ]);
+        memsluice::sink::publish(&config, &records).unwrap();
+        records.len() as u64
+    }
+
+    /// Codes of all dead letters.
+    pub(crate) fn dead_letter_codes(&self) -> Vec<String> {
+        let reader = self.reader();
+        let mut codes = Vec::new();
+        for p in 0..UNITS {
+            let bounds = watermarks(&reader, &self.topic("dead-letters"), p).unwrap();
+            if bounds.high == bounds.low {
+                continue;
+            }
+            memsluice::source::read(&reader, &self.topic("dead-letters"), p, bounds.low, |m| {
+                use rdkafka::message::Headers;
+                let code = m.headers().and_then(|h| {
+                    h.iter().find(|x| x.key == "memsluice-error-code").and_then(|x| x.value.map(<[u8]>::to_vec))
+                });
+                codes.push(String::from_utf8(code.unwrap()).unwrap());
+                Ok(())
+            })
+            .unwrap();
+        }
+        codes
+    }
+
+    /// Appends a decision that the state knows nothing of.
+    pub(crate) fn forge_decision(&self) {
+        let reader = self.reader();
+        let topic = self.topic("decisions");
+        let (partition, last) = (0..UNITS)
+            .find_map(|p| memsluice::source::last_record(&reader, &topic, p).unwrap().map(|m| (p, m)))
+            .expect("a decision");
+        let record = memsluice::sink::Publication {
+            topic,
+            partition: Some(partition),
+            key: last.key().unwrap().to_vec(),
+            value: String::from_utf8(last.payload().unwrap().to_vec())
+                .unwrap()
+                .replace("\"seq\":", "\"seq\":9")
+                .into_bytes(),
+            timestamp: None,
+        };
+        memsluice::sink::publish(&self.client(), &[record]).unwrap();
+    }
+
+    /// `run` ends with this status and names this code.
+    pub(crate) fn refused(&self, status: i32, code: &str) {
+        let running = self.spawn(Run::until_end());
+        let log = running.log.clone();
+        let outcome = running.wait();
+        let log = std::fs::read_to_string(log).unwrap();
+        assert_eq!(outcome, Outcome::Exit(status), "{log}");
+        assert!(log.contains(&format!("[{code}]")), "{log}");
+    }
+}
+
+impl Verified {
+    fn inputs_without_decision(&self) -> u64 {
+        self.faults
+    }
+}
+
+/// JSON with sorted keys.
+fn canonical(value: &Value) -> String {
+    let sorted: BTreeMap<String, Value> = serde_json::from_value(value.clone()).unwrap();
+    serde_json::to_string(&sorted).unwrap()
+}
+
+impl Running {
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn wait(mut self) -> Outcome {
+        let status = self.child.wait().unwrap();
+        status.code().map_or(Outcome::Signal, Outcome::Exit)
+    }
+
+    /// SIGTERM, then the exit.
+    pub(crate) fn terminate(self) -> Outcome {
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        self.wait()
+    }
+}
+
+/// The first of two processes to end by itself; the other is killed.
+pub(crate) fn first_to_end(runs: [(&str, Running); 2], limit: Duration) -> (String, Option<i32>, String) {
+    let mut runs = runs;
+    let until = Instant::now() + limit;
+    let ended = loop {
+        let found = runs.iter_mut().position(|(_, r)| r.child.try_wait().unwrap().is_some());
+        if found.is_some() || Instant::now() > until {
+            break found;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let result = match ended {
+        Some(i) => (runs[i].0.to_owned(), runs[i].1.child.wait().unwrap().code(), runs[i].1.log()),
+        None => ("neither".to_owned(), None, runs.iter().map(|(n, r)| format!("{n}: {}", r.log())).collect()),
+    };
+    for (_, run) in &mut runs {
+        drop(run.child.kill());
+        drop(run.child.wait());
+    }
+    result
+}
