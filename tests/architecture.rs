@@ -42,7 +42,8 @@ fn find<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {
         let before = text[..*at].chars().next_back();
         let after = text[at + word.len()..].chars().next();
-        !(before.is_some_and(part) && word.starts_with(part)) && !(after.is_some_and(part) && word.ends_with(part))
+        let longer = |next: Option<char>, own: bool| own && next.is_some_and(part);
+        !longer(before, word.starts_with(part)) && !longer(after, word.ends_with(part))
     })
 }
 

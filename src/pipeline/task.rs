@@ -135,6 +135,8 @@ pub struct Task {
     last_broadcast: Instant,
     rebuilds: Vec<Instant>,
     first_record: Option<Instant>,
+    /// The last pump left work that needs no new event.
+    more: bool,
 }
 
 impl std::fmt::Debug for Task {
@@ -176,6 +178,7 @@ impl Task {
             last_broadcast: monotonic(),
             rebuilds: Vec::new(),
             first_record: None,
+            more: false,
         }
     }
 
@@ -245,6 +248,9 @@ impl Task {
     }
 
     fn patience(&self) -> Duration {
+        if self.more {
+            return Duration::ZERO;
+        }
         let now = monotonic();
         let main = &self.p.engine.topology().main;
         let commit = self.committer.opened().map(|t| t + main.commit.interval);
@@ -383,6 +389,7 @@ impl Task {
         let hold = self.p.engine.topology().main.posture.on_error == PostureKind::Hold;
         let retry_until = hold.then(|| now + self.p.engine.topology().main.posture.hold_deadline);
         let partitions: Vec<i32> = self.merges.keys().copied().collect();
+        self.more = false;
         for unit in &partitions {
             let mut taken = 0;
             while taken < SLICE {
@@ -392,6 +399,7 @@ impl Task {
                 taken += 1;
                 self.admit(*unit, record, retry_until);
             }
+            self.more |= taken == SLICE;
         }
         let mut decided = 0_usize;
         for unit in partitions {
@@ -399,6 +407,7 @@ impl Task {
                 self.finish(unit, pending, embedded)?;
                 decided += 1;
                 if self.full() || (decided % CHECK == 0 && self.commit_is_due()) {
+                    self.more = true;
                     return Ok(());
                 }
             }

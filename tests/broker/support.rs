@@ -416,13 +416,17 @@ impl Bench {
             torn: n("torn"),
             faults: faults.iter().map(|f| n(f)).sum(),
             passed: out.status.success(),
-            dump: std::fs::read_to_string(&dump).unwrap_or_default().lines().map(str::to_owned).collect(),
+            dump: std::fs::read_to_string(&dump)
+                .unwrap_or_default()
+                .lines()
+                .map(|l| canonical(&serde_json::from_str(l).unwrap()))
+                .collect(),
         }
     }
 
     /// Verdicts of `scan` in the dump's form and order.
-    pub(crate) fn scan(&self, files: &Files) -> Vec<String> {
-        let mut args = vec!["scan", "--output", "json"];
+    pub(crate) fn scan(&self, files: &Files, calibration: &Path) -> Vec<String> {
+        let mut args = vec!["scan", "--output", "json", "--calibrate", text(calibration)];
         files.writes.iter().for_each(|f| args.extend(["--writes", text(f)]));
         files.queries.iter().for_each(|f| args.extend(["--queries", text(f)]));
         let mut rows = Vec::new();
@@ -445,6 +449,26 @@ impl Bench {
         }
         rows.sort();
         rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Fits on benign writes of the data, publishes the record, and returns it as a file.
+    pub(crate) fn calibrate(&self, files: &Files) -> PathBuf {
+        let benign = files.writes.iter().find(|f| text(f).contains("agent_memory")).expect("benign writes");
+        let mut args = vec![
+            "calibrate",
+            "fit",
+            "--writes",
+            text(benign),
+            "--boundary",
+            "data/all",
+            "--publish",
+            "--output",
+            "json",
+        ];
+        files.queries.iter().for_each(|f| args.extend(["--queries", text(f)]));
+        let path = self.folder.path().join("calibration.json");
+        std::fs::write(&path, self.cli_ok(&args)).unwrap();
+        path
     }
 
     /// Everything in the state but offsets and the chain (whose ids name the topics).
@@ -472,10 +496,7 @@ impl Bench {
             "50",
         ]);
         let v: Value = serde_json::from_str(out.lines().find(|l| l.starts_with('{')).unwrap()).unwrap();
-        (
-            v["library_default_ms"].as_f64().or(v["default_ms"].as_f64()).unwrap(),
-            v["drain_loop_ms"].as_f64().or(v["drain_ms"].as_f64()).unwrap(),
-        )
+        (v["default_median_ms"].as_f64().unwrap(), v["drained_median_ms"].as_f64().unwrap())
     }
 
     /// Broken values under an ordinary key; how many.
