@@ -43,7 +43,7 @@ pub struct Engine {
     pub(super) ids: Ids,
     pub(super) sprt: SprtTable,
     pub(super) memsad: MemsadSettings,
-    pub(super) versions: Versions,
+    pub(super) versions: Arc<Versions>,
     rules: Rules,
 }
 
@@ -101,7 +101,7 @@ impl Engine {
                 dimension: s.dimension,
                 units: s.partitioned.then(|| s.topology.units()),
             },
-            versions,
+            versions: Arc::new(versions),
             policy: s.policy,
             secret: s.secret,
             topology: s.topology,

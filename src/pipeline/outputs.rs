@@ -1,11 +1,13 @@
 //! Records of the outputs: forwarded bytes, decisions, activations, findings, dead letters.
 
+use std::sync::Arc;
+
 use super::{Engine, Unit};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::schema::{
-    Activation, Attack, Boundary, ChainLink, DeadLetterStub, DecisionBody, DecisionKind, Headers, Verdict, canonical,
-    header as h,
+    Activation, Attack, Boundary, ChainLink, DeadLetterStub, DecisionBody, DecisionKind, Headers, Verdict, Versions,
+    canonical, header as h,
 };
 use crate::sink::{Output, size};
 use crate::source::{At, Fetched};
@@ -93,6 +95,9 @@ impl Engine {
         let mut headers = Headers::new();
         add(&mut headers, h::CONTENT_TYPE, "application/json");
         cloud_event(&mut headers, &self.topology.main.application, "io.memsluice.decision", &body.id, &body.time);
+        if body.flags.iter().any(|f| f == "uncalibrated") {
+            add(&mut headers, h::UNCALIBRATED, "true");
+        }
         Output { role: Role::Decisions, partition: unit.partition, key, value: Some(value), headers }
     }
 
@@ -119,17 +124,18 @@ impl Engine {
         self.decision(unit, key, &body)
     }
 
-    /// Opaque keyed hash of what else shaped the decisions of a boundary.
-    pub(super) fn config_set(&self, unit: &mut Unit, boundary: &Boundary) -> String {
-        if let Some(known) = unit.config_sets.get(boundary) {
+    /// Versions in force for a boundary; `config_set` is an opaque keyed hash of the rest.
+    pub(super) fn versions_of(&self, unit: &mut Unit, boundary: &Boundary) -> Arc<Versions> {
+        if let Some(known) = unit.versions.get(boundary) {
             return known.clone();
         }
         let main = &self.topology.main;
         let set = unit.traps.get(boundary).map_or(0, |t| t.version);
         let text = format!("{:?}\n{:?}\n{:?}\n{set}", main.sprt, main.memsad, main.posture);
-        let value = self.secret.hmac(boundary.as_str(), text.as_bytes())[..16].to_owned();
-        unit.config_sets.insert(boundary.clone(), value.clone());
-        value
+        let config_set = self.secret.hmac(boundary.as_str(), text.as_bytes())[..16].to_owned();
+        let versions = Arc::new(Versions { config_set, ..(*self.versions).clone() });
+        unit.versions.insert(boundary.clone(), versions.clone());
+        versions
     }
 
     /// Raw bytes and headers with KIP-1034 headers behind them; a stub where they would not fit. An input

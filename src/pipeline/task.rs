@@ -70,9 +70,7 @@ impl Summary {
                 *self.verdicts.entry(verdict).or_default() += 1;
             }
             Role::Decisions => {
-                let flag = b"\"uncalibrated\"";
-                let flagged = o.value.as_ref().is_some_and(|v| v.windows(flag.len()).any(|w| w == flag));
-                self.uncalibrated += u64::from(flagged);
+                self.uncalibrated += u64::from(o.header(crate::schema::header::UNCALIBRATED).is_some());
             }
             _ => {}
         }

@@ -2,11 +2,12 @@
 //! again from the state, and is after an abort.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::{Engine, Registry};
 use crate::clock::Millis;
-use crate::error::Result;
-use crate::schema::{Boundary, Calibration, Scope};
+use crate::error::{Code, Error, Result};
+use crate::schema::{Boundary, Calibration, Scope, Versions};
 use crate::score::History;
 use crate::sink::Output;
 use crate::source::{At, partition_of};
@@ -27,9 +28,9 @@ pub struct Unit {
     pub(super) meta: UnitMeta,
     /// Next offset of each input, by physical topic name.
     pub(super) positions: BTreeMap<String, i64>,
-    pub(super) calibrations: BTreeMap<Scope, Calibration>,
+    pub(super) calibrations: BTreeMap<Scope, Arc<Calibration>>,
     pub(super) traps: HashMap<Boundary, Traps>,
-    pub(super) config_sets: HashMap<Boundary, String>,
+    pub(super) versions: HashMap<Boundary, Arc<Versions>>,
     histories: HashMap<Boundary, History>,
     stream_times: HashMap<Boundary, Millis>,
     /// No session of the boundary may close before this.
@@ -57,7 +58,7 @@ impl Unit {
             positions,
             calibrations: BTreeMap::new(),
             traps: HashMap::new(),
-            config_sets: HashMap::new(),
+            versions: HashMap::new(),
             histories: HashMap::new(),
             stream_times: HashMap::new(),
             next_expiry: HashMap::new(),
@@ -138,12 +139,12 @@ impl Unit {
     fn resolve(&mut self, registry: &Registry) {
         self.calibrations.clear();
         self.traps.clear();
-        self.config_sets.clear();
+        self.versions.clear();
         for (what, version) in &self.meta.active {
             match what.split_once('/') {
                 Some(("memsad", scope)) => {
                     if let (Some(key), Some(c)) = (Scope::parse(scope), registry.calibration(scope, *version)) {
-                        self.calibrations.insert(key, c.clone());
+                        self.calibrations.insert(key, Arc::new(c.clone()));
                     }
                 }
                 Some(("honeypots", scope)) => {
@@ -171,10 +172,8 @@ impl Unit {
             let history = load_history(self.partition, b, engine, state)?;
             self.histories.insert(b.clone(), history);
         }
-        Ok(self
-            .histories
-            .entry(b.clone())
-            .or_insert_with(|| History::new(engine.dimension(), engine.history_capacity())))
+        let missing = || Error::new(Code::Internal, "a history that was just read");
+        self.histories.get_mut(b).ok_or_else(missing)
     }
 
     /// Advances a boundary's stream time and returns it.

@@ -53,7 +53,7 @@ impl Engine {
         body.tenant = Some(write.boundary.tenant().to_owned());
         body.store = Some(write.boundary.store().to_owned());
         body.verdict = Some(outcome.verdict);
-        body.versions.config_set = self.config_set(unit, &write.boundary);
+        body.versions = self.versions_of(unit, &write.boundary);
         self.effects(unit, fetched, write, body)
     }
 
@@ -76,7 +76,7 @@ impl Engine {
         }
         let calibration = crate::score::applicable(&unit.calibrations, &write.boundary).cloned();
         let history = unit.history(&write.boundary, self, state)?;
-        let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_ref());
+        let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_deref());
         flags.extend(more.into_iter().map(str::to_owned));
         Ok((Some(facts), embedding))
     }

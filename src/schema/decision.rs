@@ -5,6 +5,7 @@
 //! serialisation is already canonical; a test compares with an independent JCS implementation.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -198,7 +199,7 @@ pub struct DecisionBody {
     /// Verdict; null on activations.
     pub verdict: Option<Verdict>,
     /// Versions.
-    pub versions: Versions,
+    pub versions: Arc<Versions>,
 }
 
 /// The chain fields: `entry_hash = SHA-256(prev_hash bytes || canonical body)`.

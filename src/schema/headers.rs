@@ -38,6 +38,8 @@ pub mod names {
     pub const ERROR_STAGE: &str = "memsluice-error-stage";
     /// Program version that refused the record.
     pub const VERSION: &str = "memsluice-version";
+    /// On a decision that no calibration applied to.
+    pub const UNCALIBRATED: &str = "memsluice-uncalibrated";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";
     /// KIP-1034: error class.

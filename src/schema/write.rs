@@ -81,7 +81,7 @@ impl Origin {
 }
 
 /// A vector in the record: d finite numbers, or i16 (scale 32767, little-endian, base64).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Embedding<'a> {
     /// d finite numbers.
@@ -89,9 +89,40 @@ pub enum Embedding<'a> {
     /// `{"i16": base64}` of 2 d bytes.
     Packed {
         /// Base64 of little-endian i16, scale 32767.
-        #[serde(borrow)]
         i16: Cow<'a, str>,
     },
+}
+
+/// By hand: an untagged enum would buffer the whole vector first.
+impl<'de: 'a, 'a> Deserialize<'de> for Embedding<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(EmbeddingVisitor)
+    }
+}
+
+struct EmbeddingVisitor;
+
+#[derive(Deserialize)]
+struct Packed<'a> {
+    #[serde(borrow)]
+    i16: Cow<'a, str>,
+}
+
+impl<'de> serde::de::Visitor<'de> for EmbeddingVisitor {
+    type Value = Embedding<'de>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array of numbers or {\"i16\": base64}")
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(seq)).map(Embedding::Numbers)
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        let packed = Packed::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+        Ok(Embedding::Packed { i16: packed.i16 })
+    }
 }
 
 /// One write, as on the wire. Unknown fields are kept in the forwarded bytes and ignored here.

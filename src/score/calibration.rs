@@ -2,6 +2,7 @@
 //! scores.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::memsad::Scores;
 use super::{History, clopper_pearson};
@@ -97,7 +98,10 @@ pub fn fit(input: &FitInput<'_>) -> Result<Calibration> {
 
 /// The calibration in force for a boundary: its own, else its tenant's, else the deployment's.
 #[must_use]
-pub fn applicable<'a>(active: &'a BTreeMap<Scope, Calibration>, boundary: &Boundary) -> Option<&'a Calibration> {
+pub fn applicable<'a>(
+    active: &'a BTreeMap<Scope, Arc<Calibration>>,
+    boundary: &Boundary,
+) -> Option<&'a Arc<Calibration>> {
     if active.is_empty() {
         return None;
     }
