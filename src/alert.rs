@@ -206,10 +206,7 @@ pub fn extraction_session(
     );
     let evidences = crossing.evidence.iter().map(|hit| Evidence {
         uid: hit.event_id.clone(),
-        data: BTreeMap::from([
-            ("honeypot".to_owned(), hit.honeypot_id.clone()),
-            ("rank".to_owned(), hit.rank.to_string()),
-        ]),
+        data: BTreeMap::from([("honeypot".to_owned(), hit.honeypot_id.clone())]),
     });
     Draft {
         uid,

@@ -69,8 +69,9 @@ impl Setup {
         Secret::from_file(self.config.secret_file.as_deref().ok_or_else(missing)?)
     }
 
-    fn group(&self) -> &str {
-        self.config.kafka.group.as_deref().unwrap_or(&self.topology.main.application)
+    fn group(&self) -> String {
+        let own = || format!("{}{}", self.config.kafka.topic_prefix, self.topology.main.application);
+        self.config.kafka.group.clone().unwrap_or_else(own)
     }
 
     /// Names application, units and stores: what a state folder must agree with.
@@ -114,7 +115,7 @@ pub fn run(
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
-    let mut restorer = Restorer::new(&client, setup.group(), &setup.topology)?;
+    let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?;
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
@@ -131,7 +132,7 @@ pub fn run(
     let poll = PollThread::start(StartOptions {
         client: &client,
         topology: &setup.topology,
-        group: setup.group(),
+        group: &setup.group(),
         instance: setup.config.instance_id(),
         budget: budget.clone(),
         task: heartbeat.clone(),

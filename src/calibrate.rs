@@ -53,7 +53,7 @@ impl Samples {
             (Role::MemoryWrites, poison, true),
         ] {
             let mut lines = Lines::new(role, 1, files);
-            while let Some(record) = lines.next()? {
+            while let Some(record) = lines.next_record()? {
                 samples.add(&record, dimension, is_poison);
             }
         }
@@ -88,7 +88,7 @@ impl Samples {
     }
 }
 
-/// Fits a boundary's calibration: history = its newest `memsad.history` queries.
+/// Fits a boundary's calibration on a window of at most `memsad.history` queries.
 ///
 /// # Errors
 /// `calibration_too_small`, `calibration_no_queries`, `encoder_failed`.
@@ -104,7 +104,7 @@ pub fn fit_boundary(
     let of = |map: &BTreeMap<Boundary, Vec<Sample>>| map.get(boundary).cloned().unwrap_or_default();
     let (writes, queries, poison) = (of(&samples.writes), of(&samples.queries), of(&samples.poison));
     let memsad = &topology.main.memsad;
-    let newest = &queries[queries.len().saturating_sub(memsad.history)..];
+    let newest = window(&queries, &writes, memsad.history);
     let mut encode = |samples: &[Sample]| vectors(samples, embedder, backend, &mut progress);
     let query_vectors = encode(newest)?;
     let benign = encode(&writes)?;
@@ -133,6 +133,16 @@ pub fn fit_boundary(
         encoder: embedder.identity(),
         as_of: rfc3339(writes.iter().map(|w| w.at).max().unwrap_or_default()),
     })
+}
+
+/// The newest queries that were there when the newest benign write came; where the writes are older than
+/// every query, the oldest queries. Queries of the time that is to be judged would only widen the fit.
+fn window<'a>(queries: &'a [Sample], writes: &[Sample], size: usize) -> &'a [Sample] {
+    let newest = writes.iter().map(|w| w.at).max().unwrap_or(Millis::MAX);
+    match queries.partition_point(|q| q.at <= newest) {
+        0 => &queries[..size.min(queries.len())],
+        n => &queries[n.saturating_sub(size)..n],
+    }
 }
 
 fn vectors(

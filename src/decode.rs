@@ -8,7 +8,7 @@ use base64::Engine as _;
 
 use crate::clock::{Millis, parse_rfc3339};
 use crate::error::{Code, Error, Result};
-use crate::schema::{Boundary, Embedding, Op, Origin, RawRetrieval, RawWrite, Vector, header, valid_id};
+use crate::schema::{Boundary, Embedding, Op, Origin, RawRetrieval, RawWrite, ResultItem, Vector, header, valid_id};
 use crate::source::Fetched;
 
 /// What decoding may assume about the record's surroundings.
@@ -131,11 +131,11 @@ pub fn retrieval(fetched: &Fetched, rules: &Rules) -> Result<Retrieval> {
         return Err(Error::new(Code::InvalidRecord, "results lists more than 10000 records"));
     }
     let tenant = boundary.tenant();
-    let results: Vec<Returned> = raw
-        .results
-        .into_iter()
-        .map(|r| Returned { foreign: r.tenant.is_some_and(|t| t != tenant), id: r.id.into_owned() })
-        .collect();
+    let returned = |r: ResultItem<'_>| {
+        let foreign = r.tenant.is_some_and(|t| t != tenant);
+        id(r.id, "results[].id").map(|id| Returned { foreign, id })
+    };
+    let results = raw.results.into_iter().map(returned).collect::<Result<Vec<_>>>()?;
     Ok(Retrieval {
         event_id: id(raw.event_id, "event_id")?,
         session_id: id(raw.session_id, "session_id")?,
@@ -145,7 +145,7 @@ pub fn retrieval(fetched: &Fetched, rules: &Rules) -> Result<Retrieval> {
         query: raw.query.map(Cow::into_owned).filter(|q| !q.trim().is_empty()),
         embedding: raw.query_embedding.map(|e| vector(&e, rules.dimension)).transpose()?,
         output_id: optional_id(raw.output_id, "output_id")?,
-        background: raw.background,
+        background: raw.background.unwrap_or(false),
         boundary,
     })
 }

@@ -135,7 +135,7 @@ fn produce(setup: &Setup, input: &DemoInput) -> Result<()> {
         (Role::MemoryWrites, &input.malformed),
     ] {
         let mut lines = Lines::new(role, units, std::slice::from_ref(file));
-        while let Some(r) = lines.next()? {
+        while let Some(r) = lines.next_record()? {
             let key = r.key.unwrap_or_else(|| b"acme/support".to_vec());
             records.push(Publication {
                 topic: setup.topology.name(role).to_owned(),

@@ -53,7 +53,7 @@ impl Lines {
     ///
     /// # Errors
     /// `file_unreadable`.
-    pub fn next(&mut self) -> Result<Option<Fetched>> {
+    pub fn next_record(&mut self) -> Result<Option<Fetched>> {
         loop {
             if self.current.is_none() {
                 let Some(path) = self.files.pop() else {

@@ -8,7 +8,7 @@
 //!
 //! Modules stand in flow order; each imports only those before it, plus `schema`, `error`, `clock`,
 //! `config` and `topology`. `pipeline` alone sees all stages; only `source`, `sink` and `state` know
-//! rdkafka and rocksdb (`tests/it/architecture.rs`).
+//! rdkafka and rocksdb (`tests/architecture.rs`).
 
 pub mod clock;
 pub mod config;

@@ -67,7 +67,7 @@ pub fn scan(
     // The merge waits for both inputs of a unit, so the side inputs are read whole: a retrieval log is
     // small beside what encoding it costs.
     let mut queries = Lines::new(Role::RetrievalLogs, units, &input.queries);
-    while let Some(record) = queries.next()? {
+    while let Some(record) = queries.next_record()? {
         scan.push(record);
     }
     scan.merges.values_mut().for_each(|m| m.end(Role::RetrievalLogs));
@@ -75,7 +75,7 @@ pub fn scan(
     loop {
         let mut more = true;
         while more && scan.pending.len() < IN_FLIGHT {
-            match writes.next()? {
+            match writes.next_record()? {
                 Some(record) => scan.push(record),
                 None => {
                     more = false;

@@ -315,7 +315,7 @@ prop_compose! {
             tenant: m(0),
             time: t(7),
             verdict: None,
-            versions: Versions { config_set: t(8), encoder: t(9), policy: t(0), program: t(1), topology: t(2) },
+            versions: Versions { config_set: t(8), encoder: t(9), policy: t(0), program: t(1), topology: t(2) }.into(),
         }
     }
 }

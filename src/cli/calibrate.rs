@@ -40,10 +40,10 @@ struct FitArgs {
     /// Known poison, JSONL: gives the separability margin
     #[arg(long, value_name = "FILE")]
     poison: Vec<PathBuf>,
-    /// Take committed writes and queries from the topics, oldest first
+    /// Take allowed writes from committed-memory and queries from retrieval-logs
     #[arg(long, conflicts_with_all = ["writes", "queries"])]
     topic_range: bool,
-    /// First offset of the topic range [default: the log's start]
+    /// First offset in both topics [default: the log's start]
     #[arg(long, requires = "topic_range")]
     from: Option<i64>,
     /// tenant/store
@@ -123,7 +123,7 @@ pub(super) fn print(c: &Calibration, published: bool) -> Result<()> {
     rows.iter().try_for_each(|(name, value)| out::line(&format!("{name:<24} {value}")))
 }
 
-/// Committed writes and queries of a boundary's partition.
+/// Allowed writes and queries of a boundary.
 fn from_topics(setup: &Setup, boundary: &Boundary, from: Option<i64>) -> Result<Samples> {
     let mut samples = Samples::default();
     let client = source::client(&setup.config)?;

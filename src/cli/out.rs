@@ -1,7 +1,7 @@
 //! The only place that prints.
 #![allow(clippy::print_stderr)]
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::EnvFilter;
@@ -11,7 +11,11 @@ use crate::error::{Code, Error, Result};
 /// Starts the log on standard error.
 pub(super) fn log() {
     let filter = EnvFilter::try_from_env("MEMSLUICE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let made = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let made = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
     if made.is_err() {
         tracing::debug!("the log was started before");
     }

@@ -43,7 +43,7 @@ pub enum Sabotage {
 pub struct Kafka {
     /// `host:port,...`
     pub bootstrap: Option<String>,
-    /// Consumer group; default: the application id.
+    /// Consumer group; default: topic prefix and application id.
     pub group: Option<String>,
     /// Stable id of this instance: `group.instance.id` and part of `transactional.id`. Default `0`.
     pub instance_id: Option<String>,

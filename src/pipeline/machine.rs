@@ -3,7 +3,7 @@
 use crate::error::Action;
 
 /// Where the transaction stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// No transaction.
     Idle,
@@ -41,7 +41,7 @@ pub enum Event {
 }
 
 /// What to do, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Begin a transaction.
     Begin,

@@ -14,5 +14,5 @@ pub use commit::{Committer, Step as CommitStep};
 pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
 pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
 pub use registry::Registry;
-pub use task::{Remake, RunOptions, Summary, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, Remake, RunOptions, Summary, Task, TaskParts};
 pub use unit::Unit;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Engine, Unit};
 use crate::clock::rfc3339;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::schema::{
     Activation, Attack, Boundary, ChainLink, DeadLetterStub, DecisionBody, DecisionKind, Headers, Verdict, Versions,
     canonical, header as h,
@@ -65,8 +65,7 @@ fn cloud_event(headers: &mut Headers, application: &str, kind: &str, id: &str, t
 
 /// A finding, keyed by its uid.
 pub(super) fn finding(engine: &Engine, partition: i32, attack: &Attack) -> Result<Output> {
-    let value = serde_json::to_vec(attack)
-        .map_err(|e| Error::with(crate::error::Code::Internal, "a finding can't be written", e))?;
+    let value = serde_json::to_vec(attack).map_err(|e| Error::with(Code::Internal, "a finding can't be written", e))?;
     let mut headers = Headers::new();
     add(&mut headers, h::CONTENT_TYPE, "application/json");
     let time = rfc3339(attack.time);
@@ -157,7 +156,7 @@ impl Engine {
         if at.role == Role::MemoryWrites {
             let mut body = self.body(unit, at);
             body.error = Some(error.code().name().to_owned());
-            body.reasons = vec![format!("decode:{}", error.code().name())];
+            body.reasons = vec![format!("dead_letter:{}", error.code().name())];
             body.verdict = Some(Verdict::DeadLetter);
             let key = format!("dead-letter/{topic}/{}/{}", at.partition, at.offset).into_bytes();
             outputs.push(self.decision(unit, key, &body));
@@ -167,14 +166,15 @@ impl Engine {
 
     fn error_headers(&self, headers: &mut Headers, topic: &str, at: At, error: &Error) {
         let code = error.code();
+        let stage = if code == Code::OutputTooLarge { "decide" } else { "decode" };
         add(headers, h::EXCEPTION, code.name());
         add(headers, h::MESSAGE, error.message());
-        add(headers, h::STACKTRACE, "decode");
+        add(headers, h::STACKTRACE, stage);
         add(headers, h::TOPIC, topic);
         add(headers, h::PARTITION, &at.partition.to_string());
         add(headers, h::OFFSET, &at.offset.to_string());
         add(headers, h::ERROR_CODE, code.name());
-        add(headers, h::ERROR_STAGE, "decode");
+        add(headers, h::ERROR_STAGE, stage);
         add(headers, h::VERSION, &self.versions.program);
     }
 
@@ -196,8 +196,7 @@ impl Engine {
             partition: at.partition,
             offset: at.offset,
         };
-        let value = serde_json::to_vec(&stub)
-            .map_err(|e| Error::with(crate::error::Code::Internal, "a stub can't be written", e))?;
+        let value = serde_json::to_vec(&stub).map_err(|e| Error::with(Code::Internal, "a stub can't be written", e))?;
         let mut headers = Headers::new();
         self.error_headers(&mut headers, topic, at, error);
         add(&mut headers, h::STUB, "true");

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Code, Error, Result};
-use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope};
+use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope, to_cosine};
 use crate::topology::Role;
 
+/// JSON numbers are exact up to here (RFC 8785).
+const MAX_VERSION: u64 = 1 << 53;
 /// Versions kept for each scope.
 const KEPT: usize = 64;
 
@@ -31,19 +33,22 @@ impl Registry {
             let code = if role == Role::Calibrations { Code::CalibrationInvalid } else { Code::HoneypotInvalid };
             Error::new(code, format!("{key}: line {} column {}", e.line(), e.column()))
         };
-        if let Some(what) = key.strip_prefix("active/") {
+        let kind = if role == Role::Calibrations { "memsad/" } else { "honeypots/" };
+        if let Some(what) = key.strip_prefix("active/").filter(|w| w.starts_with(kind)) {
             let pointer: ActivePointer = serde_json::from_slice(value).map_err(invalid)?;
             if self.active.insert(what.to_owned(), pointer.version) != Some(pointer.version) {
                 self.generation += 1;
             }
             return Ok(());
         }
-        match role {
-            Role::Calibrations => self.add_calibration(serde_json::from_slice(value).map_err(invalid)?)?,
-            Role::Honeypots => self.add_honeypots(serde_json::from_slice(value).map_err(invalid)?)?,
-            _ => {}
+        if role == Role::Calibrations {
+            let c: Calibration = serde_json::from_slice(value).map_err(invalid)?;
+            named(key, &format!("memsad/{}@{}", c.scope, c.version), Code::CalibrationInvalid)?;
+            return self.add_calibration(c);
         }
-        Ok(())
+        let set: HoneypotSet = serde_json::from_slice(value).map_err(invalid)?;
+        named(key, &format!("honeypots/{}@{}", set.scope, set.version), Code::HoneypotInvalid)?;
+        self.add_honeypots(set)
     }
 
     /// Adds a version of a calibration.
@@ -51,7 +56,11 @@ impl Registry {
     /// # Errors
     /// `calibration_invalid`.
     pub fn add_calibration(&mut self, c: Calibration) -> Result<()> {
-        let sane = c.mean.is_finite() && c.std.is_finite() && c.threshold.is_finite() && c.mode == "reference";
+        let numbers = [c.mean, c.std, c.threshold, c.kappa].iter().all(|x| x.is_finite() && x.abs() < 1e6);
+        let words = c.mode == "reference" && ["max", "mean", "combined"].contains(&c.statistic.as_str());
+        // Units and cosine must say the same, or the record was edited by hand.
+        let units = (to_cosine(c.threshold_units) - c.threshold).abs() < 1e-6;
+        let sane = numbers && words && units && c.version <= MAX_VERSION;
         if Scope::parse(&c.scope).is_none() || !sane {
             return Err(Error::new(
                 Code::CalibrationInvalid,
@@ -128,4 +137,12 @@ fn insert<T>(map: &mut HashMap<String, BTreeMap<u64, T>>, scope: String, version
     while versions.len() > KEPT {
         versions.pop_first();
     }
+}
+
+/// A record must stand under the key that its value names.
+fn named(key: &str, wanted: &str, code: Code) -> Result<()> {
+    if key == wanted {
+        return Ok(());
+    }
+    Err(Error::new(code, format!("key {key} holds {wanted}")))
 }

@@ -66,8 +66,8 @@ impl Engine {
         if r.background || r.results.is_empty() {
             return Ok(None);
         }
-        let ranked = r.results.iter().take(r.k).zip(1_u32..);
-        let honeypots = ranked.filter_map(|(x, rank)| traps.by_record.get(&x.id).map(|h| (h.as_str(), rank))).collect();
+        let first = r.results.iter().take(r.k);
+        let honeypots = first.filter_map(|x| traps.by_record.get(&x.id).map(String::as_str)).collect();
         let observed = Observed {
             offset: at.offset,
             at: at.timestamp,

@@ -18,6 +18,11 @@ use crate::source::{BroadcastReader, Budget, Command, Event, Fetched, Heartbeat,
 use crate::state::{Db, Restorer, State};
 use crate::topology::{PostureKind, Role};
 
+/// Gets an output.
+pub type OnOutput = Box<dyn FnMut(&Output) + Send>;
+/// Gets the totals.
+pub type OnProgress = Box<dyn FnMut(&Summary) + Send>;
+
 /// How a run ends and what it shows.
 pub struct RunOptions {
     /// End when every input reached the end it had at start.
@@ -25,9 +30,9 @@ pub struct RunOptions {
     /// Set from outside to stop after the next commit.
     pub stop: Arc<AtomicBool>,
     /// Called with every output in commit order, once it is committed.
-    pub on_output: Option<Box<dyn FnMut(&Output) + Send>>,
+    pub on_output: Option<OnOutput>,
     /// Called with the totals after each commit.
-    pub on_progress: Option<Box<dyn FnMut(&Summary) + Send>>,
+    pub on_progress: Option<OnProgress>,
 }
 
 impl std::fmt::Debug for RunOptions {
@@ -404,7 +409,7 @@ impl Task {
             while let Some((pending, embedded)) = self.pending.pop(unit) {
                 self.finish(unit, pending, embedded)?;
                 decided += 1;
-                if self.full() || (decided % CHECK == 0 && self.commit_is_due()) {
+                if self.full() || (decided.is_multiple_of(CHECK) && self.commit_is_due()) {
                     self.more = true;
                     return Ok(());
                 }

@@ -56,8 +56,8 @@ pub struct RawRetrieval<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub output_id: Option<Cow<'a, str>>,
     /// A job's read: not scored.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub background: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<bool>,
     /// RFC 3339.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Cow<'a, str>>,

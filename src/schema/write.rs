@@ -162,8 +162,8 @@ pub struct RawWrite<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub output_id: Option<Cow<'a, str>>,
     /// Records it was derived from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub derived_from: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derived_from: Option<Vec<String>>,
     /// RFC 3339.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Cow<'a, str>>,

@@ -145,6 +145,7 @@ mod tests {
         .unwrap()
     }
 
+    #[allow(clippy::approx_constant)] // ln(10) is only the table's value
     /// `mempot.md` 4.4, first table: bounds, increments, hits to flag, misses to clear.
     #[test]
     fn golden_bounds() {

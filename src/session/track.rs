@@ -35,8 +35,6 @@ pub struct Hit {
     pub event_id: String,
     /// Opaque honeypot id.
     pub honeypot_id: String,
-    /// 1-based rank.
-    pub rank: u32,
 }
 
 /// State of a session. Sums are never stored: they follow from the counts.
@@ -81,8 +79,8 @@ pub struct Observed<'a> {
     pub event_id: &'a str,
     /// The agent's answer.
     pub output_id: Option<&'a str>,
-    /// Honeypots among the first k, by opaque id and 1-based rank.
-    pub honeypots: Vec<(&'a str, u32)>,
+    /// Opaque ids of the honeypots among the first k, best first.
+    pub honeypots: Vec<&'a str>,
     /// Version of the honeypot set.
     pub set_version: u64,
 }
@@ -208,13 +206,9 @@ pub fn observe(
         state.suppressed += 1;
         return (state, None);
     }
-    for (honeypot_id, rank) in &o.honeypots {
+    for honeypot_id in &o.honeypots {
         if state.evidence.len() < REMEMBERED {
-            state.evidence.push(Hit {
-                event_id: o.event_id.to_owned(),
-                honeypot_id: (*honeypot_id).to_owned(),
-                rank: *rank,
-            });
+            state.evidence.push(Hit { event_id: o.event_id.to_owned(), honeypot_id: (*honeypot_id).to_owned() });
         }
     }
     if state.phase == Phase::Flagged {
@@ -284,7 +278,7 @@ mod tests {
                 stream_time: self.at,
                 event_id: id,
                 output_id: output,
-                honeypots: if hit { vec![("hp-1", 1)] } else { vec![] },
+                honeypots: if hit { vec!["hp-1"] } else { vec![] },
                 set_version: 1,
             };
             let (state, crossing) = observe(self.state.take(), &self.table, &o);

@@ -68,8 +68,10 @@ pub type GroupMetadata = ConsumerGroupMetadata;
 /// Group metadata with the generation it is good for.
 #[derive(Clone, Default)]
 pub struct Snapshot {
-    inner: Arc<Mutex<Option<(u64, Arc<ConsumerGroupMetadata>)>>>,
+    inner: Arc<Mutex<Option<Published>>>,
 }
+
+type Published = (u64, Arc<GroupMetadata>);
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

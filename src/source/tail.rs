@@ -152,7 +152,7 @@ pub fn ends(client: &ClientConfig, topology: &Topology) -> Result<HashMap<(Role,
     Ok(ends)
 }
 
-/// Every committed input record of a boundary's partition, both topics, from `from` (default: log start).
+/// Queries and committed (allowed) writes of a boundary, each from offset `from` on (default: log start).
 ///
 /// # Errors
 /// `broker_unreachable`, `restore_stalled`, and what `each` returns.
@@ -163,28 +163,24 @@ pub fn each_record(
     from: Option<i64>,
     mut each: impl FnMut(Fetched) -> Result<()>,
 ) -> Result<()> {
-    let consumer: Reader = reader(client, "read_committed", "memsluice-range")?;
-    let key = boundary.as_str().as_bytes();
-    let partition = super::partition_of(key, topology.units());
-    for role in [Role::RetrievalLogs, Role::MemoryWrites] {
-        let name = topology.name(role);
+    let consumer = reader(client, "read_committed", "memsluice-range")?;
+    let partition = super::partition_of(boundary.as_str().as_bytes(), topology.units());
+    let of_record = format!("{boundary}/");
+    for (topic, role) in [(Role::RetrievalLogs, Role::RetrievalLogs), (Role::CommittedMemory, Role::MemoryWrites)] {
+        let name = topology.name(topic);
         let log = watermarks(&consumer, name, partition)?;
         let start = from.unwrap_or(log.low).clamp(log.low, log.high);
         if start == log.high {
             continue;
         }
         read(&consumer, name, partition, start, |m| {
-            if m.key() != Some(key) {
+            let key = m.key().unwrap_or_default();
+            if key != boundary.as_str().as_bytes() && !key.starts_with(of_record.as_bytes()) {
                 return Ok(());
             }
             let timestamp = m.timestamp().to_millis().unwrap_or_default();
             let at = At { generation: 0, role, partition, offset: m.offset(), timestamp };
-            each(Fetched {
-                at,
-                key: m.key().map(<[u8]>::to_vec),
-                value: m.payload().map(<[u8]>::to_vec),
-                headers: Vec::new(),
-            })
+            each(Fetched { at, key: Some(key.to_vec()), value: m.payload().map(<[u8]>::to_vec), headers: Vec::new() })
         })?;
     }
     Ok(())

@@ -18,11 +18,11 @@ pub fn describe(t: &Topology) -> String {
         let topic = t.topic(role);
         let retention = match topic.retention {
             Retention::Forever => "forever".to_owned(),
-            Retention::For(d) => humantime::format_duration(d).to_string(),
+            Retention::For(d) => period(d),
         };
         let _ = writeln!(
             out,
-            "  {:<18} {:>3} partitions  key {:<8}  {:<7}  {:<8}  {}",
+            "  {:<20} {:>3} partitions  key {:<8}  {:<7}  {:<8}  {}",
             topic.name,
             topic.partitions,
             format!("{:?}", topic.key).to_lowercase(),
@@ -39,13 +39,13 @@ pub fn describe(t: &Topology) -> String {
         out,
         "unit       partition i of each co-partitioned topic; inputs by (timestamp, rank, offset); {} units\n\
          commit     every {} or {} inputs; transaction timeout {}\n\
-         memsad     {:?}, {} of {} queries, kappa {}\n\
+         memsad     {}, {} of {} queries, kappa {}\n\
          sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}",
         t.units(),
-        humantime::format_duration(m.commit.interval),
+        period(m.commit.interval),
         m.commit.max_records,
-        humantime::format_duration(m.commit.transaction_timeout),
-        m.memsad.mode,
+        period(m.commit.transaction_timeout),
+        format!("{:?}", m.memsad.mode).to_lowercase(),
         m.memsad.statistic.as_str(),
         m.memsad.history,
         m.memsad.kappa,
@@ -54,7 +54,7 @@ pub fn describe(t: &Topology) -> String {
         m.sprt.alpha,
         m.sprt.beta,
         m.sprt.max_observations,
-        humantime::format_duration(m.sprt.idle),
+        period(m.sprt.idle),
         if m.sprt.assumed { " (assumed)" } else { "" },
     );
     out
@@ -63,4 +63,13 @@ pub fn describe(t: &Topology) -> String {
 fn line(t: &Topology, flow: &Flow) -> String {
     let to: Vec<&str> = flow.to.iter().map(|r| t.name(*r)).collect();
     format!("{} -> {} -> {}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
+}
+
+/// Whole days as such; anything else as the crate writes it.
+fn period(d: std::time::Duration) -> String {
+    const DAY: u64 = 86_400;
+    if d.as_secs() >= DAY && d.as_secs().is_multiple_of(DAY) && d.subsec_nanos() == 0 {
+        return format!("{}d", d.as_secs() / DAY);
+    }
+    humantime::format_duration(d).to_string()
 }

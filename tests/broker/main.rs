@@ -3,6 +3,8 @@
 //! `scripts/test` starts the broker and sets `MEMSLUICE_TEST_KAFKA`; without it every test says that it
 //! was skipped. The verifier is `load-tests verify`, which shares no code with the pipeline.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
+
 mod support;
 
 use std::time::Duration;
