@@ -338,6 +338,7 @@ fn decode_cases() -> Vec<(Code, &'static str, Fetched)> {
     event(Code::InvalidRecord, "negative k", json!({ "k": -1 }));
     event(Code::InvalidBoundary, "retrieval", json!({ "tenant": "*" }));
     event(Code::InvalidId, "event", json!({ "event_id": "" }));
+    event(Code::InvalidId, "result", json!({ "results": [{ "id": "m\u{7f}" }] }));
     event(Code::InvalidId, "answer", json!({ "output_id": "o\n" }));
     event(Code::EmbeddingDimension, "query", json!({ "query_embedding": [1] }));
     event(Code::EmbeddingNotFinite, "query", json!({ "query_embedding": [-1e308, 0, 0, 0, 0, 0, 0, 1e308] }));
@@ -474,7 +475,7 @@ fn dead_letters_keep_the_bytes() {
         if decisions == 1 {
             let body = decision(&outputs);
             assert_eq!(body["verdict"], "dead_letter", "{what}");
-            assert_eq!(body["reasons"], json!([format!("decode:{}", code.name())]), "{what}");
+            assert_eq!(body["reasons"], json!([format!("dead_letter:{}", code.name())]), "{what}");
         }
     }
 }
@@ -761,26 +762,31 @@ fn fit(folder: &Path, writes: usize, queries: usize) -> Option<Code> {
 
 static BENCH_EMBEDDER: LazyLock<Embedder> = LazyLock::new(|| Embedder::start(&encoder(Backend::Hash)).unwrap());
 
-fn announced(role: Role, key: &str, value: &Value) -> Option<Code> {
-    failed(Registry::default().apply(role, key.as_bytes(), Some(value.to_string().as_bytes())))
+fn announce(role: Role, key: &str, value: &Value) -> memsluice::error::Result<()> {
+    Registry::default().apply(role, key.as_bytes(), Some(value.to_string().as_bytes()))
 }
 
-fn calibration(patch: &Value) -> Value {
+/// A calibration with changes, under the key that it names itself; without changes it is taken.
+fn calibration(patch: &Value) -> Option<Code> {
     let valid = json!({
         "kind": "memsad", "scope": KEY, "version": 1, "mode": "reference", "statistic": "combined", "n": 2, "mean": 0.1,
-        "std": 0.1, "kappa": 2.0, "threshold": 0.3, "threshold_units": 1, "flagged": 0, "interval": [0, 1],
+        "std": 0.1, "kappa": 2.0, "threshold": 0.3, "threshold_units": 322_102_886, "flagged": 0, "interval": [0, 1],
         "margin": null, "control": {"flagged": 0, "n": 2, "interval": [0, 1]}, "encoder": "e", "dimension": 8,
         "history": {"m": 1, "mean_norm": 1.0, "digest": ""}, "as_of": "2026-11-28T00:00:00Z",
     });
-    let applied = Registry::default().apply(Role::Calibrations, b"memsad/x@1", Some(valid.to_string().as_bytes()));
-    applied.unwrap();
-    serde_json::from_slice(&patched(valid, patch)).unwrap()
+    announce(Role::Calibrations, "memsad/acme/support@1", &valid).unwrap();
+    let value: Value = serde_json::from_slice(&patched(valid, patch)).unwrap();
+    let key = format!("memsad/{}@{}", value["scope"].as_str().unwrap(), value["version"]);
+    failed(announce(Role::Calibrations, &key, &value))
 }
 
-fn honeypots(patch: &Value) -> Value {
+/// The same for a set of one honeypot.
+fn honeypots(patch: &Value) -> Option<Code> {
     let member = json!({"tenant": "acme", "store": "support", "honeypot_id": "hp-1", "record_id": "m-1"});
+    let set = |member: &Value| json!({"scope": KEY, "version": 1, "honeypots": [member]});
+    announce(Role::Honeypots, "honeypots/acme/support@1", &set(&member)).unwrap();
     let member: Value = serde_json::from_slice(&patched(member, patch)).unwrap();
-    json!({"scope": KEY, "version": 1, "honeypots": [member]})
+    failed(announce(Role::Honeypots, "honeypots/acme/support@1", &set(&member)))
 }
 
 /// Encoder, calibration and honeypots.
@@ -810,25 +816,22 @@ const MODELS: &[(Code, &str, Raise)] = &[
     }),
     (Code::CalibrationTooSmall, "one write", |f| fit(f, 1, 3)),
     (Code::CalibrationNoQueries, "no query", |f| fit(f, 3, 0)),
-    (Code::CalibrationInvalid, "not of the schema", |_| announced(Role::Calibrations, "memsad/x@1", &json!({}))),
-    (Code::CalibrationInvalid, "a pointer", |_| announced(Role::Calibrations, "active/memsad/x", &json!({}))),
-    (Code::CalibrationInvalid, "mode", |_| {
-        announced(Role::Calibrations, "memsad/x@1", &calibration(&json!({"mode": "hardened"})))
+    (Code::CalibrationInvalid, "not of the schema", |_| failed(announce(Role::Calibrations, "memsad/x@1", &json!({})))),
+    (Code::CalibrationInvalid, "a pointer", |_| failed(announce(Role::Calibrations, "active/memsad/x", &json!({})))),
+    (Code::CalibrationInvalid, "mode", |_| calibration(&json!({"mode": "hardened"}))),
+    (Code::CalibrationInvalid, "statistic", |_| calibration(&json!({"statistic": "median"}))),
+    (Code::CalibrationInvalid, "scope", |_| calibration(&json!({"scope": "a/b/c"}))),
+    (Code::CalibrationInvalid, "threshold and units differ", |_| calibration(&json!({"threshold": 0.9}))),
+    (Code::CalibrationInvalid, "no deviation can be so large", |_| calibration(&json!({"std": 1e300}))),
+    (Code::HoneypotInvalid, "not of the schema", |_| failed(announce(Role::Honeypots, "honeypots/x@1", &json!({})))),
+    (Code::HoneypotInvalid, "a pointer", |_| failed(announce(Role::Honeypots, "active/honeypots/x", &json!(1)))),
+    (Code::HoneypotInvalid, "another boundary's key", |_| {
+        let set = json!({"scope": KEY, "version": 1, "honeypots": []});
+        failed(announce(Role::Honeypots, "honeypots/globex/notes@1", &set))
     }),
-    (Code::CalibrationInvalid, "scope", |_| {
-        announced(Role::Calibrations, "memsad/x@1", &calibration(&json!({"scope": "a/b/c"})))
-    }),
-    (Code::HoneypotInvalid, "not of the schema", |_| announced(Role::Honeypots, "honeypots/x@1", &json!({}))),
-    (Code::HoneypotInvalid, "a pointer", |_| announced(Role::Honeypots, "active/honeypots/x", &json!(1))),
-    (Code::HoneypotInvalid, "another boundary's", |_| {
-        announced(Role::Honeypots, "honeypots/x@1", &honeypots(&json!({"tenant": "globex"})))
-    }),
-    (Code::HoneypotInvalid, "id", |_| {
-        announced(Role::Honeypots, "honeypots/x@1", &honeypots(&json!({"honeypot_id": ""})))
-    }),
-    (Code::HoneypotInvalid, "state", |_| {
-        announced(Role::Honeypots, "honeypots/x@1", &honeypots(&json!({"state": "gone"})))
-    }),
+    (Code::HoneypotInvalid, "another boundary's member", |_| honeypots(&json!({"tenant": "globex"}))),
+    (Code::HoneypotInvalid, "id", |_| honeypots(&json!({"honeypot_id": ""}))),
+    (Code::HoneypotInvalid, "state", |_| honeypots(&json!({"state": "gone"}))),
 ];
 
 fn offsets_key(partition: i32) -> Vec<u8> {
@@ -1044,12 +1047,9 @@ const BROKER: &[(Code, &str, Raise)] = &[
 ];
 
 /// Cases with a long wait, in a test of their own.
-const SLOW: &[(Code, &str, Raise)] = &[(Code::RestoreStalled, "no fetch gets an answer", |_| {
-    let mock = Mock::new();
-    let moved = RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION;
-    mock.cluster.request_errors(RDKafkaApiKey::Fetch, &[moved; 10_000]);
-    let reader = source::reader(&mock.client, "read_committed", "errors").unwrap();
-    failed(source::read(&reader, mock.topology.name(Role::Changelog), 0, 0, |_| Ok(())))
+const SLOW: &[(Code, &str, Raise)] = &[(Code::RestoreStalled, "the broker goes away", |_| {
+    let reader = source::reader(&client("127.0.0.1:1"), "read_committed", "errors").unwrap();
+    failed(source::read(&reader, "changelog", 0, 0, |_| Ok(())))
 })];
 
 /// Runs a group; every case gets a folder of its own.
