@@ -154,7 +154,10 @@ fn parse<'a, T: serde::Deserialize<'a>>(value: &'a [u8], rules: &Rules) -> Resul
     if value.len() > rules.max_bytes {
         return Err(Error::new(Code::RecordTooLarge, format!("the value has {} bytes", value.len())));
     }
-    serde_json::from_slice(value).map_err(|e| {
+    // Unknown fields are skipped unread, so the bytes are checked as a whole before they are forwarded.
+    let text = std::str::from_utf8(value)
+        .map_err(|e| Error::new(Code::InvalidJson, format!("the value is not UTF-8 at byte {}", e.valid_up_to())))?;
+    serde_json::from_str(text).map_err(|e| {
         let (code, what) = match e.classify() {
             serde_json::error::Category::Data => (Code::InvalidRecord, "a field is missing or has the wrong type"),
             _ => (Code::InvalidJson, "the value is not JSON"),
@@ -225,7 +228,7 @@ fn vector(embedding: &Embedding<'_>, dimension: usize) -> Result<Vector> {
                 .decode(i16.as_bytes())
                 .map_err(|_| Error::new(Code::InvalidRecord, "the embedding is not base64"))?;
             if bytes.len() != 2 * dimension {
-                return Err(dimension_error(bytes.len() / 2, dimension));
+                return Err(dimension_error(bytes.len().div_ceil(2), dimension));
             }
             let values = bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect();
             Vector::from_unit(values)

@@ -63,6 +63,7 @@ codes! {
     TopologyUnreadable = "topology_unreadable", Stop, "give the folder that holds memsluice.yaml with --topology";
     TopologySyntax = "topology_syntax", Stop, "correct the YAML at the named line";
     TopologyTopicUndeclared = "topology_topic_undeclared", Stop, "declare the topic in topics.yaml or correct the reference";
+    TopologyName = "topology_name", Stop, "give each topic a name of its own, 1 to 200 of [A-Za-z0-9._-]";
     TopologyCopartition = "topology_copartition", Stop, "give all topics of a co-partition group the same partition count";
     TopologyStages = "topology_stages", Stop, "list the stages exactly as the binary runs them (`topology describe`)";
     TopologyCleanup = "topology_cleanup", Stop, "set the cleanup policy that the topic's role needs";
@@ -144,6 +145,7 @@ impl Error {
     pub fn exit_status(&self) -> u8 {
         use Code as C;
         match self.code {
+            C::SprtInvalid => 2,
             c if c >= C::ConfigInvalid && c <= C::PolicyInvalid => 2,
             c if c >= C::BrokerUnreachable && c <= C::TransactionUnknown => 3,
             c if c >= C::RestoreStalled && c <= C::ChainMismatch => 4,

@@ -186,7 +186,7 @@ impl Engine {
         registry: &Registry,
     ) -> Result<Vec<Output>> {
         let at = pending.fetched.at;
-        let mut outputs = unit.adopt(self, registry, at);
+        let mut outputs = unit.adopt(self, registry, at, state);
         let topic = self.topology.name(at.role).to_owned();
         unit.positions.insert(topic, at.offset + 1);
         match pending.stage {

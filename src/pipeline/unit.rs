@@ -26,6 +26,8 @@ pub(super) struct Traps {
 pub struct Unit {
     pub(super) partition: i32,
     pub(super) meta: UnitMeta,
+    /// `kind/scope` to the version in force.
+    active: BTreeMap<String, u64>,
     /// Next offset of each input, by physical topic name.
     pub(super) positions: BTreeMap<String, i64>,
     pub(super) calibrations: BTreeMap<Scope, Arc<Calibration>>,
@@ -55,6 +57,7 @@ impl Unit {
         Ok(Self {
             partition,
             meta,
+            active: load_active(partition, state)?,
             positions,
             calibrations: BTreeMap::new(),
             traps: HashMap::new(),
@@ -104,7 +107,13 @@ impl Unit {
     }
 
     /// Puts new versions in force, with an activation in `decisions` for each.
-    pub(super) fn adopt(&mut self, engine: &Engine, registry: &Registry, at: At) -> Vec<Output> {
+    pub(super) fn adopt<S: Store>(
+        &mut self,
+        engine: &Engine,
+        registry: &Registry,
+        at: At,
+        state: &mut State<S>,
+    ) -> Vec<Output> {
         if self.registry_seen == Some(registry.generation()) {
             return Vec::new();
         }
@@ -116,11 +125,11 @@ impl Unit {
                 Some(("honeypots", scope)) => registry.honeypots(scope, *version).is_some(),
                 _ => false,
             };
-            if !known || !self.concerns(engine, what) || self.meta.active.get(what) == Some(version) {
+            if !known || !self.concerns(engine, what) || self.active.get(what) == Some(version) {
                 continue;
             }
-            self.meta.active.insert(what.clone(), *version);
-            self.meta_changed = true;
+            self.active.insert(what.clone(), *version);
+            state.put(key(Kind::Active, self.partition, &[what], None, &[]), state::encode(version));
             outputs.push(engine.activation(self, what, *version, at));
         }
         self.resolve(registry);
@@ -140,7 +149,7 @@ impl Unit {
         self.calibrations.clear();
         self.traps.clear();
         self.versions.clear();
-        for (what, version) in &self.meta.active {
+        for (what, version) in &self.active {
             match what.split_once('/') {
                 Some(("memsad", scope)) => {
                     if let (Some(key), Some(c)) = (Scope::parse(scope), registry.calibration(scope, *version)) {
@@ -244,6 +253,16 @@ impl Unit {
         self.next_expiry.insert(b.clone(), next);
         Ok(())
     }
+}
+
+fn load_active<S: Store>(partition: i32, state: &State<S>) -> Result<BTreeMap<String, u64>> {
+    let prefix = state::prefix(Kind::Active, partition);
+    let mut active = BTreeMap::new();
+    for (key, value) in state.scan(&prefix, usize::MAX)? {
+        let name = &key[prefix.len()..key.len() - 1];
+        active.insert(String::from_utf8_lossy(name).into_owned(), state::decode(&value)?);
+    }
+    Ok(active)
 }
 
 fn load_history<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: &State<S>) -> Result<History> {

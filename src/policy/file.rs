@@ -9,6 +9,7 @@ use super::{Mode, PolicyFile, Ready, Rule, Trust};
 use crate::clock::{Millis, parse_rfc3339};
 use crate::error::{Code, Error, Result};
 use crate::schema::Origin;
+use crate::topology::Role;
 
 const SAMPLE: &str = include_str!("../../topology/policy.yaml");
 
@@ -52,6 +53,10 @@ impl Policy {
             .map_err(|e| Error::with(Code::PolicyInvalid, "policy.yaml can't be parsed", e))?;
         let normal =
             serde_json::to_vec(&file).map_err(|e| Error::with(Code::Internal, "the policy can't be hashed", e))?;
+        let inputs = [Role::MemoryWrites.as_str(), Role::RetrievalLogs.as_str()];
+        if let Some(other) = file.trust.keys().find(|k| !inputs.contains(&k.as_str())) {
+            return Err(Error::new(Code::PolicyInvalid, format!("trust names '{other}', which is no input topic")));
+        }
         let mut names = BTreeSet::new();
         for rule in &file.rules {
             if !crate::schema::valid_part(&rule.name) || !names.insert(&rule.name) || rule.name == super::CROSS_BOUNDARY

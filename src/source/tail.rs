@@ -93,15 +93,18 @@ pub fn read(
         .and_then(|()| consumer.assign(&list))
         .map_err(|e| Error::with(Code::BrokerRefused, format!("can't read {topic}-{partition}"), e))?;
     let mut moved = monotonic();
+    let mut last_error = None;
     loop {
         match consumer.poll(Duration::from_millis(100)) {
             Some(Ok(message)) => {
                 moved = monotonic();
+                last_error = None;
                 each(&message)?;
             }
             Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
             Some(Err(e)) if e.rdkafka_error_code().is_some_and(passing) => {
-                tracing::debug!(error = %e, "read")
+                tracing::debug!(error = %e, "read");
+                last_error = Some(e);
             }
             Some(Err(e)) => {
                 return Err(Error::with(Code::BrokerRefused, format!("reading {topic}-{partition} failed"), e));
@@ -109,6 +112,9 @@ pub fn read(
             None => {}
         }
         if moved.elapsed() > STALL {
+            if let Some(e) = last_error {
+                return Err(Error::with(Code::BrokerUnreachable, format!("reading {topic}-{partition} stopped"), e));
+            }
             return Err(Error::new(Code::RestoreStalled, format!("{topic}-{partition} gave nothing for {STALL:?}")));
         }
     }

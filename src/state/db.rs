@@ -73,7 +73,15 @@ impl Db {
     /// # Errors
     /// `state_failed`.
     pub fn wipe(&mut self, partition: i32) -> Result<()> {
-        let kinds = [Kind::Offsets, Kind::Unit, Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
+        let kinds = [
+            Kind::Offsets,
+            Kind::Unit,
+            Kind::Boundary,
+            Kind::HistorySlot,
+            Kind::Session,
+            Kind::SessionExpiry,
+            Kind::Active,
+        ];
         let mut batch = WriteBatch::default();
         for kind in kinds {
             let from = super::prefix(kind, partition);

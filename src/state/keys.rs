@@ -9,7 +9,7 @@ pub enum Kind {
     Meta = 1,
     /// Offsets of a unit; never in the changelog.
     Offsets = 2,
-    /// Chain head and active versions of a unit.
+    /// Chain head of a unit.
     Unit = 3,
     /// Stream time of a boundary.
     Boundary = 4,
@@ -19,13 +19,15 @@ pub enum Kind {
     Session = 6,
     /// A session by the time it may close.
     SessionExpiry = 7,
+    /// Version in force of one calibration or honeypot set.
+    Active = 8,
 }
 
 impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::SessionExpiry as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Active as u8).contains(&byte)
     }
 }
 

@@ -18,13 +18,11 @@ pub struct Chain {
     pub head: [u8; 32],
 }
 
-/// Chain head and versions in force, one value a unit.
+/// Chain head, one value a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UnitMeta {
     /// Chain head.
     pub chain: Chain,
-    /// `kind/scope` to the version in force.
-    pub active: BTreeMap<String, u64>,
 }
 
 /// Offsets of a unit, written with the data they belong to.

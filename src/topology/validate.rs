@@ -1,5 +1,6 @@
 //! Every rule that a topology must keep, each with its code.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::model::{Assignor, Cleanup, KeyKind, Role, Sprt, Topology};
@@ -24,6 +25,7 @@ const UNIT_TOPICS: [Role; 8] = [
 /// Checks all rules; the first broken one is the error.
 pub(super) fn validate(t: &Topology) -> Result<()> {
     topics_declared(t)?;
+    names(t)?;
     copartition(t)?;
     stages(t)?;
     cleanup_and_keys(t)?;
@@ -82,7 +84,33 @@ fn topics_declared(t: &Topology) -> Result<()> {
     Ok(())
 }
 
+fn names(t: &Topology) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for (role, topic) in &t.topics {
+        let letters = topic.name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+        if !letters || topic.name.len() > 200 || [".", ".."].contains(&topic.name.as_str()) {
+            return fail(
+                Code::TopologyName,
+                format!("{}: '{}' is not a topic name of Kafka", role.as_str(), topic.name),
+            );
+        }
+        if !seen.insert(&topic.name) {
+            return fail(
+                Code::TopologyName,
+                format!("{} shares the name {} with another topic", role.as_str(), topic.name),
+            );
+        }
+    }
+    Ok(())
+}
+
 fn copartition(t: &Topology) -> Result<()> {
+    if let Some(role) = t.main.copartition.iter().find(|r| !UNIT_TOPICS.contains(r)) {
+        return fail(Code::TopologyCopartition, format!("{} is not a topic of a unit", role.as_str()));
+    }
+    if let Some(role) = t.main.broadcast.iter().find(|r| !r.is_broadcast()) {
+        return fail(Code::TopologyBroadcastPartitions, format!("{} is not a broadcast topic", role.as_str()));
+    }
     let units = t.units();
     for role in UNIT_TOPICS {
         if !t.main.copartition.contains(&role) {
@@ -172,7 +200,7 @@ fn group(t: &Topology) -> Result<()> {
     let margin = Duration::from_secs(10);
     if commit.interval.is_zero()
         || commit.interval >= commit.transaction_timeout
-        || commit.transaction_timeout + margin > consumer.session_timeout
+        || commit.transaction_timeout.saturating_add(margin) > consumer.session_timeout
     {
         return fail(
             Code::TopologyTimeouts,

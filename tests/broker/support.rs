@@ -507,7 +507,7 @@ impl Bench {
             b"[]".to_vec(),
             vec![0xff, 0xfe, 0x00],
             Vec::new(),
-            format!(r#"{{"store":"support","record_id":"m","op":"create","content":"x"}}"#).into_bytes(),
+            br#"{"store":"support","record_id":"m","op":"create","content":"x"}"#.to_vec(),
             format!(r#"{{{good},"content":7}}"#).into_bytes(),
             format!(r#"{{{good},"content":""}}"#).into_bytes(),
             format!(r#"{{{good},"content":"\ud800"}}"#).into_bytes(),
