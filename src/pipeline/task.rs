@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::commit::{Committer, Step};
 use super::engine::{Embeds, Engine, Pending};
-use super::{Registry, Unit};
+use super::{Registry, Summary, Unit};
 use crate::clock::monotonic;
 use crate::embed::{Embedder, Encoded, Job, Resequencer};
 use crate::error::{Code, Error, Result};
-use crate::schema::Verdict;
 use crate::sink::{Output, TransactionalProducer};
 use crate::source::{BroadcastReader, Budget, Command, Event, Fetched, Heartbeat, Merge, PollThread, Wait};
 use crate::state::{Db, Restorer, State};
@@ -38,57 +37,6 @@ pub struct RunOptions {
 impl std::fmt::Debug for RunOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunOptions").field("until_end", &self.until_end).finish_non_exhaustive()
-    }
-}
-
-/// Totals of a run, committed records only.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Summary {
-    /// Inputs.
-    pub inputs: u64,
-    /// Writes by verdict word.
-    pub verdicts: BTreeMap<String, u64>,
-    /// Decisions that no calibration applied to.
-    pub uncalibrated: u64,
-    /// Findings.
-    pub findings: u64,
-    /// Dead letters.
-    pub dead_letters: u64,
-    /// Transactions.
-    pub transactions: u64,
-    /// Transactions rolled back.
-    pub rollbacks: u64,
-    /// Changelog records replayed at assignments.
-    pub replayed: u64,
-    /// From the first record to the last commit, ms.
-    pub elapsed_ms: u64,
-}
-
-impl Summary {
-    /// Counts an output.
-    pub fn count(&mut self, o: &Output) {
-        match o.role {
-            Role::Attacks => self.findings += 1,
-            Role::DeadLetters => self.dead_letters += 1,
-            Role::CommittedMemory | Role::Quarantine => {
-                let verdict = o.header(crate::schema::header::VERDICT).unwrap_or(Verdict::Allow.as_str()).to_owned();
-                *self.verdicts.entry(verdict).or_default() += 1;
-            }
-            Role::Decisions => {
-                self.uncalibrated += u64::from(o.header(crate::schema::header::UNCALIBRATED).is_some());
-            }
-            _ => {}
-        }
-    }
-
-    fn add(&mut self, other: &Summary) {
-        self.inputs += other.inputs;
-        self.uncalibrated += other.uncalibrated;
-        self.findings += other.findings;
-        self.dead_letters += other.dead_letters;
-        for (verdict, n) in &other.verdicts {
-            *self.verdicts.entry(verdict.clone()).or_default() += n;
-        }
     }
 }
 
@@ -160,6 +108,15 @@ const CHECK: usize = 64;
 /// Records processed between two looks at events.
 const SLICE: usize = 2000;
 
+/// After a rollback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Read again from the committed offsets.
+    Rewind,
+    /// A rebalance goes on: its own start is to come.
+    Wait,
+}
+
 impl Task {
     /// Puts the task together around a fenced producer.
     #[must_use]
@@ -204,8 +161,15 @@ impl Task {
             if self.commit_is_due() {
                 self.commit()?;
             }
-            if self.options.stop.load(Ordering::Relaxed) || self.finished() {
+            if self.options.stop.load(Ordering::Relaxed) {
                 return self.commit();
+            }
+            if self.finished() {
+                self.commit()?;
+                // A rollback has rewound: then there is work again.
+                if self.finished() {
+                    return Ok(());
+                }
             }
             if !self.p.embedder.alive() {
                 return Err(Error::new(Code::EncoderFailed, "an encoder thread ended"));
@@ -274,18 +238,14 @@ impl Task {
             Event::Assigned { generation, partitions } => {
                 tracing::info!(generation, partitions = partitions.len(), "assigned");
                 let step = self.committer.lose(&mut self.p.state);
-                self.settle(step)?;
+                self.settle(step, Then::Wait)?;
                 self.generation = generation;
                 self.restore(&partitions)
             }
             Event::Revoked { generation, lost, remaining, ack } => {
                 tracing::info!(generation, lost, "revoked");
-                let result = if lost {
-                    let step = self.committer.lose(&mut self.p.state);
-                    self.settle(step)
-                } else {
-                    self.commit()
-                };
+                let step = if lost { self.committer.lose(&mut self.p.state) } else { self.try_commit() };
+                let result = self.settle(step, Then::Wait);
                 self.generation = generation;
                 self.clear();
                 let _ = ack.send(());
@@ -474,15 +434,19 @@ impl Task {
     }
 
     fn commit(&mut self) -> Result<()> {
+        let step = self.try_commit();
+        self.settle(step, Then::Rewind)
+    }
+
+    fn try_commit(&mut self) -> Step {
         for unit in self.units.values_mut() {
             unit.flush(&mut self.p.state);
         }
         let group = self.p.poll.snapshot.of(self.generation);
-        let step = self.committer.commit(&mut self.p.state, group);
-        self.settle(step)
+        self.committer.commit(&mut self.p.state, group)
     }
 
-    fn settle(&mut self, step: Step) -> Result<()> {
+    fn settle(&mut self, step: Step, then: Then) -> Result<()> {
         match step {
             Step::Nothing => Ok(()),
             Step::Committed => {
@@ -492,13 +456,18 @@ impl Task {
             Step::Rollback(error) => {
                 tracing::warn!(%error, "rolled back");
                 self.summary.rollbacks += 1;
+                self.drop_queued();
+                if then == Then::Wait {
+                    return Ok(());
+                }
                 std::thread::sleep(Duration::from_millis(20));
                 self.rewind()
             }
             Step::Rebuild(error) => {
                 tracing::warn!(%error, "rebuilding");
                 self.summary.rollbacks += 1;
-                self.rebuild()
+                self.drop_queued();
+                self.rebuild(then)
             }
             Step::Stop(error) => Err(error),
         }
@@ -539,7 +508,7 @@ impl Task {
         self.start()
     }
 
-    fn rebuild(&mut self) -> Result<()> {
+    fn rebuild(&mut self, then: Then) -> Result<()> {
         let now = monotonic();
         self.rebuilds.retain(|t| now.duration_since(*t) < REBUILDS.1);
         self.rebuilds.push(now);
@@ -548,6 +517,9 @@ impl Task {
         }
         let producer = (self.remake)()?;
         self.committer.replace(producer);
+        if then == Then::Wait {
+            return Ok(());
+        }
         let partitions: Vec<(Role, i32)> = self
             .committed
             .iter()
