@@ -12,9 +12,9 @@ use crate::clock::wall_millis;
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::files::Lines;
+use crate::files::{Lines, read_honeypots};
 use crate::pipeline::{RunOptions, Summary};
-use crate::schema::{Calibration, Honeypot, HoneypotSet};
+use crate::schema::Calibration;
 use crate::sink::{Output, Publication, publish};
 use crate::source::{self, MockBroker};
 use crate::topology::Role;
@@ -75,7 +75,7 @@ pub fn run(
     for c in calibrations(&setup, input, &embedder)? {
         shown(&app::publish_calibration(&setup, c)?)?;
     }
-    for set in honeypots(&input.honeypots)? {
+    for set in read_honeypots(&input.honeypots)? {
         app::publish_honeypots(&setup, set)?;
     }
     produce(&setup, input)?;
@@ -107,22 +107,6 @@ fn calibrations(setup: &Setup, input: &DemoInput, embedder: &Embedder) -> Result
     let samples = Samples::read(&writes, &queries, &[], setup.config.encoder.dimension)?;
     let backend = setup.config.encoder.backend;
     samples.writes.keys().map(|b| fit_boundary(&samples, b, 1, &setup.topology, embedder, backend, || ())).collect()
-}
-
-fn honeypots(file: &Path) -> Result<Vec<HoneypotSet>> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", file.display()), e))?;
-    let mut sets: Vec<HoneypotSet> = Vec::new();
-    for line in text.lines().filter(|l| !l.trim().is_empty()) {
-        let h: Honeypot = serde_json::from_str(line)
-            .map_err(|e| Error::new(Code::HoneypotInvalid, format!("column {}", e.column())))?;
-        let scope = format!("{}/{}", h.tenant, h.store);
-        match sets.iter_mut().find(|s| s.scope == scope) {
-            Some(set) => set.honeypots.push(h),
-            None => sets.push(HoneypotSet { scope, version: 1, honeypots: vec![h] }),
-        }
-    }
-    Ok(sets)
 }
 
 /// Sample records with their own times; the malformed ones under an ordinary key.

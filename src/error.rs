@@ -1,6 +1,6 @@
 //! Every failure memsluice can name: a stable code, the action the stream takes, and what to do next.
 //!
-//! Each code has a page in `docs/errors/<code>.md` and a test that raises it (`tests/errors.rs`).
+//! Each code has a page in `docs/errors/<code>.md` and a test that raises it (`tests/errors/`).
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! JSONL files as inputs: the same records as on the topics, with the coordinates they would have there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use serde::Deserialize;
 
 use crate::clock::{Millis, parse_rfc3339};
 use crate::error::{Code, Error, Result};
+use crate::pipeline::Registry;
+use crate::schema::{Boundary, Honeypot, HoneypotSet};
 use crate::source::{At, Fetched, partition_of};
 use crate::topology::Role;
 
@@ -114,4 +116,26 @@ pub fn total_bytes(files: &[PathBuf]) -> Result<u64> {
             .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", p.display()), e))
     };
     files.iter().map(size).sum()
+}
+
+/// A JSONL file of honeypots as sets by boundary, version 1.
+///
+/// # Errors
+/// `file_unreadable`, `honeypot_invalid`.
+pub fn read_honeypots(file: &Path) -> Result<Vec<HoneypotSet>> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", file.display()), e))?;
+    let mut sets: BTreeMap<Boundary, Vec<Honeypot>> = BTreeMap::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+        let at =
+            |why: String| Error::new(Code::HoneypotInvalid, format!("{} line {}: {why}", file.display(), number + 1));
+        let honeypot: Honeypot = serde_json::from_str(line).map_err(|e| at(format!("column {}", e.column())))?;
+        let boundary = Boundary::new(&honeypot.tenant, &honeypot.store).map_err(|e| at(e.message().to_owned()))?;
+        sets.entry(boundary).or_default().push(honeypot);
+    }
+    let sets: Vec<HoneypotSet> =
+        sets.into_iter().map(|(b, honeypots)| HoneypotSet { scope: b.to_string(), version: 1, honeypots }).collect();
+    let mut probe = Registry::default();
+    sets.iter().cloned().try_for_each(|s| probe.add_honeypots(s))?;
+    Ok(sets)
 }

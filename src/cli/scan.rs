@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Common, Format, honeypots, out, render};
+use super::{Common, Format, out, render};
 use crate::app::Setup;
 use crate::calibrate::{Samples, fit_boundary};
 use crate::config::Secret;
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::files::total_bytes;
+use crate::files::{read_honeypots, total_bytes};
 use crate::pipeline::Registry;
 use crate::scan::{ScanInput, scan};
 use crate::schema::Calibration;
@@ -100,7 +100,7 @@ fn registry(args: &ScanArgs, setup: &Setup, embedder: &Embedder) -> Result<Regis
         bar.finish_and_clear();
     }
     if let Some(file) = &args.honeypots {
-        for set in honeypots::read(file)? {
+        for set in read_honeypots(file)? {
             let (what, version) = (format!("honeypots/{}", set.scope), set.version);
             registry.add_honeypots(set)?;
             registry.activate(what, version);

@@ -259,7 +259,7 @@ fn load_active<S: Store>(partition: i32, state: &State<S>) -> Result<BTreeMap<St
     let prefix = state::prefix(Kind::Active, partition);
     let mut active = BTreeMap::new();
     for (key, value) in state.scan(&prefix, usize::MAX)? {
-        let name = &key[prefix.len()..key.len() - 1];
+        let name = key.get(prefix.len()..key.len().saturating_sub(1)).unwrap_or_default();
         active.insert(String::from_utf8_lossy(name).into_owned(), state::decode(&value)?);
     }
     Ok(active)

@@ -181,8 +181,10 @@ impl Restorer {
         // The committed end is at or behind the target now, so reading to it passes the target.
         read(&self.committed, &self.changelog, partition, from, |m| {
             let key = m.key().unwrap_or_default();
-            if !key.first().copied().is_some_and(Kind::is_logged) {
-                return Err(Error::new(Code::StateFormat, format!("changelog record {} has no state key", m.offset())));
+            let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
+            if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
+                let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
+                return Err(Error::new(Code::StateFormat, what));
             }
             changes.push((key.to_vec(), m.payload().map(<[u8]>::to_vec)));
             next = m.offset() + 1;
