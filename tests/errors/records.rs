@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use base64::Engine as _;
 use memsluice::config::Backend;
 use memsluice::decode::{self, Rules};
 use memsluice::error::{Action, Code};
