@@ -87,6 +87,7 @@ const MAX_RESULTS: usize = 10_000;
 /// # Errors
 /// Any code with action `DeadLetter`.
 pub fn write(fetched: &Fetched, rules: &Rules) -> Result<Write> {
+    readable(fetched)?;
     let Some(value) = &fetched.value else {
         return delete_by_null(fetched, rules);
     };
@@ -121,6 +122,7 @@ pub fn write(fetched: &Fetched, rules: &Rules) -> Result<Write> {
 /// # Errors
 /// Any code with action `DeadLetter`.
 pub fn retrieval(fetched: &Fetched, rules: &Rules) -> Result<Retrieval> {
+    readable(fetched)?;
     let Some(value) = &fetched.value else {
         return Err(Error::new(Code::InvalidRecord, "a retrieval event has no value"));
     };
@@ -148,6 +150,13 @@ pub fn retrieval(fetched: &Fetched, rules: &Rules) -> Result<Retrieval> {
         background: raw.background.unwrap_or(false),
         boundary,
     })
+}
+
+fn readable(fetched: &Fetched) -> Result<()> {
+    if fetched.headers.iter().any(|(name, _)| name == header::UNREADABLE) {
+        return Err(Error::new(Code::InvalidRecord, "a header name is not UTF-8"));
+    }
+    Ok(())
 }
 
 fn parse<'a, T: serde::Deserialize<'a>>(value: &'a [u8], rules: &Rules) -> Result<T> {

@@ -67,7 +67,10 @@ impl Secret {
         let mut bytes = [0_u8; 32];
         let mut random = std::fs::File::open("/dev/urandom").map_err(failed)?;
         std::io::Read::read_exact(&mut random, &mut bytes).map_err(failed)?;
-        std::fs::write(path, bytes).map_err(failed)?;
+        let mut options = std::fs::OpenOptions::new();
+        std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create_new(true), 0o600);
+        let mut file = options.open(path).map_err(failed)?;
+        std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
         Self::new(&bytes)
     }
 

@@ -112,7 +112,7 @@ impl Engine {
         let mut body = self.body(unit, at);
         body.id = self.ids.of_activation(
             unit.partition,
-            what,
+            &shown,
             version,
             i64::try_from(unit.meta.chain.next_seq).unwrap_or(i64::MAX),
         );

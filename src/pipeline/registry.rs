@@ -67,7 +67,8 @@ impl Registry {
                 "a calibration has a scope, mode or number that can't be",
             ));
         }
-        insert(&mut self.calibrations, c.scope.clone(), c.version, c);
+        let active = self.active.get(&format!("memsad/{}", c.scope)).copied();
+        insert(&mut self.calibrations, c.scope.clone(), c.version, c, active);
         self.generation += 1;
         Ok(())
     }
@@ -77,14 +78,16 @@ impl Registry {
     /// # Errors
     /// `honeypot_invalid`.
     pub fn add_honeypots(&mut self, set: HoneypotSet) -> Result<()> {
-        let sane = set
-            .honeypots
-            .iter()
-            .all(|h| crate::schema::valid_id(&h.honeypot_id) && format!("{}/{}", h.tenant, h.store) == set.scope);
+        let sane = set.version <= MAX_VERSION
+            && set
+                .honeypots
+                .iter()
+                .all(|h| crate::schema::valid_id(&h.honeypot_id) && format!("{}/{}", h.tenant, h.store) == set.scope);
         if !matches!(Scope::parse(&set.scope), Some(Scope::Boundary(_))) || !sane {
             return Err(Error::new(Code::HoneypotInvalid, "a honeypot set has a scope or member that can't be"));
         }
-        insert(&mut self.honeypots, set.scope.clone(), set.version, set);
+        let active = self.active.get(&format!("honeypots/{}", set.scope)).copied();
+        insert(&mut self.honeypots, set.scope.clone(), set.version, set, active);
         self.generation += 1;
         Ok(())
     }
@@ -131,11 +134,12 @@ impl Registry {
     }
 }
 
-fn insert<T>(map: &mut HashMap<String, BTreeMap<u64, T>>, scope: String, version: u64, value: T) {
+fn insert<T>(map: &mut HashMap<String, BTreeMap<u64, T>>, scope: String, version: u64, value: T, active: Option<u64>) {
     let versions = map.entry(scope).or_default();
     versions.insert(version, value);
     while versions.len() > KEPT {
-        versions.pop_first();
+        let Some(oldest) = versions.keys().copied().find(|v| Some(*v) != active) else { return };
+        versions.remove(&oldest);
     }
 }
 

@@ -63,7 +63,7 @@ impl Engine {
         let Some(traps) = unit.traps.get(&r.boundary).filter(|t| !t.by_record.is_empty()) else {
             return Ok(None);
         };
-        if r.background || r.results.is_empty() {
+        if r.background || r.results.is_empty() || r.k == 0 {
             return Ok(None);
         }
         let first = r.results.iter().take(r.k);

@@ -86,6 +86,9 @@ pub struct Task {
     last_broadcast: Instant,
     rebuilds: Vec<Instant>,
     first_record: Option<Instant>,
+    unassigned_since: Option<Instant>,
+    /// Unit whose turn is first.
+    first_unit: usize,
     /// The last pump left work that needs no new event.
     more: bool,
 }
@@ -103,6 +106,10 @@ impl std::fmt::Debug for Task {
 const BROADCAST: Duration = Duration::from_millis(200);
 /// This many rebuilds in this time mean that the instance id is in use elsewhere.
 const REBUILDS: (usize, Duration) = (3, Duration::from_secs(300));
+/// After this long without an assignment the consumer is taken for stuck.
+const NO_ASSIGNMENT: Duration = Duration::from_secs(120);
+/// Boundaries of a unit held ready; above it they are read again.
+const MAX_BOUNDARIES: usize = 50_000;
 /// Records decided between two looks at the clock.
 const CHECK: usize = 64;
 /// Records processed between two looks at events.
@@ -139,6 +146,8 @@ impl Task {
             rebuilds: Vec::new(),
             first_record: None,
             more: false,
+            unassigned_since: Some(monotonic()),
+            first_unit: 0,
         }
     }
 
@@ -170,6 +179,9 @@ impl Task {
                 if self.finished() {
                     return Ok(());
                 }
+            }
+            if self.unassigned_since.is_some_and(|t| t.elapsed() > NO_ASSIGNMENT) {
+                return Err(Error::new(Code::BrokerUnreachable, "the group gave no assignment for two minutes"));
             }
             if !self.p.embedder.alive() {
                 return Err(Error::new(Code::EncoderFailed, "an encoder thread ended"));
@@ -240,6 +252,7 @@ impl Task {
                 let step = self.committer.lose(&mut self.p.state);
                 self.settle(step, Then::Wait)?;
                 self.generation = generation;
+                self.unassigned_since = None;
                 self.restore(&partitions)
             }
             Event::Revoked { generation, lost, remaining, ack } => {
@@ -249,6 +262,7 @@ impl Task {
                 self.generation = generation;
                 self.clear();
                 let _ = ack.send(());
+                self.unassigned_since = remaining.is_empty().then(monotonic);
                 result?;
                 if remaining.is_empty() { Ok(()) } else { self.restore(&remaining) }
             }
@@ -351,7 +365,13 @@ impl Task {
         let now = monotonic();
         let hold = self.p.engine.topology().main.posture.on_error == PostureKind::Hold;
         let retry_until = hold.then(|| now + self.p.engine.topology().main.posture.hold_deadline);
-        let partitions: Vec<i32> = self.merges.keys().copied().collect();
+        let mut partitions: Vec<i32> = self.merges.keys().copied().collect();
+        if !partitions.is_empty() {
+            // A backlog on one unit must not starve the others.
+            let turn = self.first_unit % partitions.len();
+            partitions.rotate_left(turn);
+            self.first_unit = turn + 1;
+        }
         self.more = false;
         for unit in &partitions {
             let mut taken = 0;
@@ -484,7 +504,8 @@ impl Task {
             }
         }
         let cached: usize = self.units.values().map(Unit::cached_bytes).sum();
-        if cached > topology.main.limits.cache_bytes {
+        let boundaries = self.units.values().map(Unit::cached_boundaries).max().unwrap_or_default();
+        if cached > topology.main.limits.cache_bytes || boundaries > MAX_BOUNDARIES {
             self.units.values_mut().for_each(Unit::drop_histories);
         }
         self.summary.transactions += 1;
@@ -504,7 +525,10 @@ impl Task {
     fn rewind(&mut self) -> Result<()> {
         self.drop_queued();
         self.units.clear();
-        self.generation = self.p.poll.bump();
+        match self.p.poll.bump(self.generation) {
+            Some(next) => self.generation = next,
+            None => return Ok(()),
+        }
         self.start()
     }
 
@@ -525,7 +549,10 @@ impl Task {
             .iter()
             .flat_map(|(unit, inputs)| inputs.keys().map(|r| (*r, *unit)).collect::<Vec<_>>())
             .collect();
-        self.generation = self.p.poll.bump();
+        match self.p.poll.bump(self.generation) {
+            Some(next) => self.generation = next,
+            None => return Ok(()),
+        }
         if partitions.is_empty() { Ok(()) } else { self.restore(&partitions) }
     }
 }

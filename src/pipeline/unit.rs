@@ -98,6 +98,15 @@ impl Unit {
     /// Drops the histories; they are read again when needed.
     pub fn drop_histories(&mut self) {
         self.histories.clear();
+        self.stream_times.clear();
+        self.next_expiry.clear();
+        self.versions.clear();
+    }
+
+    /// Boundaries held ready.
+    #[must_use]
+    pub fn cached_boundaries(&self) -> usize {
+        self.stream_times.len().max(self.versions.len())
     }
 
     pub(super) fn append_to_chain(&mut self, head: [u8; 32]) {
@@ -230,7 +239,7 @@ impl Unit {
             };
             let closes = bits_time(bits);
             if closes >= now {
-                next = closes;
+                next = next.min(closes);
                 break;
             }
             let session = String::from_utf8_lossy(name).into_owned();

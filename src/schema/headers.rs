@@ -40,6 +40,8 @@ pub mod names {
     pub const VERSION: &str = "memsluice-version";
     /// On a decision that no calibration applied to.
     pub const UNCALIBRATED: &str = "memsluice-uncalibrated";
+    /// Stands for the headers of a record whose header names are not UTF-8.
+    pub const UNREADABLE: &str = "memsluice-headers-unreadable";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";
     /// KIP-1034: error class.

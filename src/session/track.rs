@@ -52,7 +52,7 @@ pub struct SessionState {
     pub phase: Phase,
     /// Record time of the epoch's first event.
     pub started: Millis,
-    /// Newest record time.
+    /// Stream time of the boundary at the newest event: a late log does not close its own session.
     pub last: Millis,
     /// Epochs that ended at the lower bound or at the last observation.
     pub restarts: u32,
@@ -111,7 +111,7 @@ impl SessionState {
             bits: 0,
             phase: Phase::Open,
             started: o.at,
-            last: o.at,
+            last: o.stream_time,
             restarts: 0,
             suppressed: 0,
             evidence: Vec::new(),
@@ -174,7 +174,7 @@ impl SessionState {
             }
         }
         let index = self.n;
-        self.n += 1;
+        self.n = self.n.saturating_add(1);
         self.hits += u32::from(hit);
         if hit {
             self.bits |= 1_u64.checked_shl(index).unwrap_or(0);
@@ -196,14 +196,14 @@ pub fn observe(
 ) -> (SessionState, Option<Crossing>) {
     let open = previous.filter(|s| o.stream_time <= s.closes_at(table));
     let mut state = open.unwrap_or_else(|| SessionState::new(o));
-    state.last = state.last.max(o.at);
+    state.last = state.last.max(o.stream_time);
     if state.phase == Phase::Open && state.set_version != o.set_version {
         // Increments of two honeypot sets never meet in one test.
         state.restart(o);
         state.epoch = o.offset;
     }
     if state.seen(fingerprint(o.event_id)) || !state.count(o) {
-        state.suppressed += 1;
+        state.suppressed = state.suppressed.saturating_add(1);
         return (state, None);
     }
     for honeypot_id in &o.honeypots {

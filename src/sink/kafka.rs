@@ -289,7 +289,16 @@ impl TransactionalProducer {
         if !self.transactional {
             return Ok(());
         }
-        let result = self.producer.abort_transaction(CALL).map_err(|e| CommitError::of(Call::Abort, &e));
+        // Outstanding deliveries are served by this thread only, so the call is resumed in small steps.
+        let deadline = monotonic() + CALL;
+        let result = loop {
+            let Err(e) = self.producer.abort_transaction(Duration::from_millis(100)) else { break Ok(()) };
+            self.producer.poll(Duration::ZERO);
+            let failure = Failure::of(Call::Abort, &e);
+            if !failure.retriable || failure.fatal || monotonic() > deadline {
+                break Err(CommitError::of(Call::Abort, &e));
+            }
+        };
         self.producer.poll(Duration::ZERO);
         drop(self.producer.context().with(std::mem::take));
         result

@@ -20,6 +20,7 @@ pub fn client(config: &Config) -> Result<ClientConfig> {
     client
         .set("bootstrap.servers", config.bootstrap()?)
         .set("client.id", format!("memsluice-{}", config.instance_id()))
+        .set("metadata.recovery.rebootstrap.trigger.ms", "10000")
         .set("socket.keepalive.enable", "true")
         .set("socket.nagle.disable", "true")
         .set("reconnect.backoff.max.ms", "2000");

@@ -19,6 +19,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use super::{At, Budget, Fetched};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
+use crate::schema::{Headers, header};
 use crate::topology::{Assignor, Role, Topology};
 
 /// What the task thread hears.
@@ -156,6 +157,8 @@ pub struct PollThread {
 
 /// A task thread that is silent for this long gets no more polls, so that the group evicts this member.
 const TASK_STALE: Duration = Duration::from_secs(120);
+/// Longest wait for the poll thread to leave the group.
+const CLOSE: Duration = Duration::from_secs(15);
 /// Records handed over at once.
 const BATCH: usize = 512;
 
@@ -195,7 +198,7 @@ impl Context {
         // Offsets come from the task thread after restore; until then nothing is fetched.
         let mut held = TopicPartitionList::new();
         for e in list.elements() {
-            drop(held.add_partition_offset(e.topic(), e.partition(), Offset::Offset(0)));
+            drop(held.add_partition_offset(e.topic(), e.partition(), Offset::End));
         }
         let done = match consumer.rebalance_protocol() {
             RebalanceProtocol::Cooperative => consumer.incremental_assign(&held),
@@ -288,6 +291,8 @@ impl PollThread {
             generation: generation.clone(),
             assigned,
             current: 0,
+            published: 0,
+            epoch_moves: o.topology.main.consumer.assignor == Assignor::ConsumerRange,
             partitions: Vec::new(),
             paused: HashSet::new(),
         };
@@ -298,10 +303,12 @@ impl PollThread {
         Ok(Self { events, commands, snapshot, heartbeat, generation, thread: Some(thread) })
     }
 
-    /// A new generation for a rewind.
+    /// The generation after `current`, for a rewind; `None` when a rebalance came first: its event is on
+    /// the way and brings its own start.
     #[must_use]
-    pub fn bump(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::SeqCst) + 1
+    pub fn bump(&self, current: u64) -> Option<u64> {
+        let next = current + 1;
+        self.generation.compare_exchange(current, next, Ordering::SeqCst, Ordering::SeqCst).ok().map(|_| next)
     }
 
     /// Leaves the group and waits. The task thread must keep answering revokes meanwhile, so this is
@@ -309,13 +316,16 @@ impl PollThread {
     pub fn stop(&mut self) {
         drop(self.commands.send(Command::Stop));
         // A revoke during close is acknowledged here.
-        while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
+        let until = monotonic() + CLOSE;
+        while self.thread.as_ref().is_some_and(|t| !t.is_finished()) && monotonic() < until {
             if let Ok(Event::Revoked { ack, .. }) = self.events.recv_timeout(Duration::from_millis(20)) {
                 let _ = ack.send(());
             }
         }
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
+        match self.thread.take() {
+            Some(thread) if thread.is_finished() => drop(thread.join()),
+            Some(_) => tracing::error!("the poll thread does not end: leaving it behind"),
+            None => {}
         }
     }
 }
@@ -359,6 +369,8 @@ struct Poller {
     assigned: Arc<AtomicBool>,
     /// Generation of the records that are fetched now.
     current: u64,
+    published: u64,
+    epoch_moves: bool,
     partitions: Vec<(Role, i32)>,
     paused: HashSet<(Role, i32)>,
 }
@@ -487,6 +499,10 @@ impl Poller {
     fn failed(&self, e: KafkaError) {
         use rdkafka::error::RDKafkaErrorCode as E;
         let code = e.rdkafka_error_code().unwrap_or(E::Fail);
+        // A fetch that left before the pause of a new assignment says nothing about the real offsets.
+        if self.generation.load(Ordering::SeqCst) != self.current {
+            return tracing::debug!(error = %e, "consumer, before its start");
+        }
         let error = match code {
             E::AutoOffsetReset | E::OffsetOutOfRange => {
                 Error::with(Code::TopicRecreated, "a committed offset is outside of its topic", e)
@@ -505,22 +521,28 @@ impl Poller {
         drop(self.events.send(Event::Failed(error)));
     }
 
-    fn publish(&self) {
+    /// Under the classic protocol the metadata of an assignment never changes, and after a lost session it
+    /// would hold generation -1, so it is taken once; under KIP-848 the epoch moves with each poll.
+    fn publish(&mut self) {
         let generation = self.generation.load(Ordering::SeqCst);
         let fresh = self.assigned.load(Ordering::SeqCst) && generation == self.current;
-        if !fresh {
+        if !fresh || (!self.epoch_moves && self.published == generation) {
             return;
         }
         if let Some(metadata) = self.consumer.group_metadata() {
             self.snapshot.set(Some((generation, Arc::new(metadata))));
+            self.published = generation;
         }
     }
 }
 
 fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
     let role = context.role(message.topic())?;
-    let headers =
-        message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
+    // rdkafka panics on a header name that is not UTF-8, which Kafka accepts.
+    let read =
+        || message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
+    let headers: Option<Headers> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Some(vec![(header::UNREADABLE.to_owned(), None)]));
     Some(Fetched {
         at: At {
             generation,

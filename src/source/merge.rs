@@ -42,6 +42,9 @@ impl Merge {
 
     /// Adds a record; records of one input come in offset order.
     pub fn push(&mut self, record: Fetched) {
+        if self.lanes.iter().all(|l| l.queue.is_empty()) {
+            self.waiting_since = None;
+        }
         if let Some(lane) = self.lanes.iter_mut().find(|l| l.role == record.at.role) {
             lane.queue.push_back(record);
         }
@@ -70,7 +73,7 @@ impl Merge {
         self.lanes[first.1].queue.pop_front()
     }
 
-    /// Whether the wait for an empty input is over. It isn't started again until no input is empty.
+    /// Whether the wait for an empty input is over. It starts again once all inputs were empty or none was.
     fn waited(&mut self, now: Instant) -> bool {
         let Wait::UpTo(limit) = self.wait else {
             return false;
@@ -101,13 +104,6 @@ impl Merge {
     pub fn clear(&mut self) -> Vec<Fetched> {
         self.waiting_since = None;
         self.lanes.iter_mut().flat_map(|l| l.queue.drain(..)).collect()
-    }
-
-    /// Forgets which inputs were at their end, as after a rewind.
-    pub fn reopen(&mut self) {
-        for lane in &mut self.lanes {
-            lane.at_end = false;
-        }
     }
 }
 

@@ -143,32 +143,39 @@ impl Restorer {
             .offsets
             .committed_offsets(list, CALL)
             .map_err(|e| Error::with(Code::BrokerUnreachable, "committed offsets can't be read", e))?;
-        let offset = |name: &str| match found.find_partition(name, partition).map(|p| p.offset()) {
-            Some(Offset::Offset(n)) => n,
-            _ => -1,
-        };
-        let inputs: BTreeMap<Role, i64> = self.inputs.iter().map(|(role, name)| (*role, offset(name))).collect();
+        let mut inputs = BTreeMap::new();
         for (role, name) in &self.inputs {
-            self.check_input(name, partition, inputs[role])?;
+            let next = match found.find_partition(name, partition) {
+                None => -1,
+                Some(p) => {
+                    p.error().map_err(|e| {
+                        Error::with(Code::BrokerUnreachable, format!("no committed offset of {name}-{partition}"), e)
+                    })?;
+                    if let Offset::Offset(n) = p.offset() { n } else { -1 }
+                }
+            };
+            inputs.insert(*role, self.check_input(name, partition, next)?);
         }
         Ok(inputs)
     }
 
-    fn check_input(&self, name: &str, partition: i32, offset: i64) -> Result<()> {
+    /// The offset to go on from.
+    fn check_input(&self, name: &str, partition: i32, offset: i64) -> Result<i64> {
         let log = watermarks(&self.committed, name, partition)?;
         if offset > log.high {
-            return Err(Error::new(
-                Code::TopicRecreated,
-                format!("{name}-{partition} ends at {}, {offset} was committed", log.high),
-            ));
+            let what = format!("{name}-{partition} ends at {}, {offset} was committed", log.high);
+            return Err(Error::new(Code::TopicRecreated, what));
+        }
+        // An emptied partition starts one past the end marker of its last transaction.
+        if log.low == log.high && offset + 1 == log.low {
+            return Ok(log.low);
         }
         if (0..log.low).contains(&offset) {
-            return Err(Error::new(
-                Code::TopicRecreated,
-                format!("{name}-{partition} starts at {}: {} inputs were deleted unread", log.low, log.low - offset),
-            ));
+            let what =
+                format!("{name}-{partition} starts at {}: {} inputs were deleted unread", log.low, log.low - offset);
+            return Err(Error::new(Code::TopicRecreated, what));
         }
-        Ok(())
+        Ok(offset)
     }
 
     /// Replays up to `target`; the next offset and the number of records.
@@ -230,7 +237,9 @@ impl Restorer {
         let Ok(decision) = serde_json::from_slice::<Decision>(last.payload().unwrap_or_default()) else {
             return mismatch(format!("the last decision (offset {}) can't be read", last.offset()));
         };
-        if decision.chain.seq + 1 != meta.chain.next_seq || decision.chain.entry_hash != hex::encode(meta.chain.head) {
+        if decision.chain.seq.checked_add(1) != Some(meta.chain.next_seq)
+            || decision.chain.entry_hash != hex::encode(meta.chain.head)
+        {
             return mismatch(format!(
                 "the last decision has seq {}, the state expects {}",
                 decision.chain.seq, meta.chain.next_seq

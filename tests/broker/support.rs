@@ -549,6 +549,21 @@ impl Bench {
         records.len() as u64
     }
 
+    /// Deletes every input record there is, as retention would.
+    pub(crate) fn delete_inputs_read(&self) {
+        use rdkafka::admin::{AdminClient, AdminOptions};
+        let reader = self.reader();
+        let mut list = rdkafka::TopicPartitionList::new();
+        for (topic, p) in ["memory-writes", "retrieval-logs"].iter().flat_map(|t| (0..UNITS).map(move |p| (t, p))) {
+            let topic = self.topic(topic);
+            let high = watermarks(&reader, &topic, p).unwrap().high;
+            list.add_partition_offset(&topic, p, rdkafka::Offset::Offset(high)).unwrap();
+        }
+        let admin: AdminClient<_> = self.client().create().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(admin.delete_records(&list, &AdminOptions::new())).unwrap();
+    }
+
     /// Codes of all dead letters.
     pub(crate) fn dead_letter_codes(&self) -> Vec<String> {
         let reader = self.reader();
