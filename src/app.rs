@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::pipeline::{Engine, EngineSettings, Registry, Remake, RunOptions, Summary, Task, TaskParts};
+use crate::pipeline::{Engine, EngineSettings, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts};
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
@@ -129,14 +129,8 @@ pub fn run(
     heartbeat.beat();
     // Fencing comes first: the task makes its producer before the group is joined.
     let producer = remake()?;
-    let poll = PollThread::start(StartOptions {
-        client: &client,
-        topology: &setup.topology,
-        group: &setup.group(),
-        instance: setup.config.instance_id(),
-        budget: budget.clone(),
-        task: heartbeat.clone(),
-    })?;
+    let rejoin = rejoin(setup, &client, &budget, &heartbeat);
+    let poll = rejoin()?;
     let parts = TaskParts {
         engine,
         embedder,
@@ -149,7 +143,23 @@ pub fn run(
         heartbeat,
         ends,
     };
-    Task::new(parts, producer, options, remake).run()
+    Task::new(parts, producer, options, remake, rejoin).run()
+}
+
+fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
+    let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
+    let instance = setup.config.instance_id().to_owned();
+    let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
+    Box::new(move || {
+        PollThread::start(StartOptions {
+            client: &client,
+            topology: &topology,
+            group: &group,
+            instance: &instance,
+            budget: budget.clone(),
+            task: heartbeat.clone(),
+        })
+    })
 }
 
 fn remake(setup: &Setup, client: &Client) -> Remake {

@@ -16,5 +16,5 @@ pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
 pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
 pub use registry::Registry;
 pub use summary::Summary;
-pub use task::{OnOutput, OnProgress, Remake, RunOptions, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, Rejoin, Remake, RunOptions, Task, TaskParts};
 pub use unit::Unit;

@@ -65,6 +65,8 @@ pub struct TaskParts {
     pub ends: HashMap<(Role, i32), i64>,
 }
 
+/// Joins the group with a new consumer.
+pub type Rejoin = Box<dyn Fn() -> Result<PollThread> + Send>;
 /// Makes a new fenced producer.
 pub type Remake = Box<dyn Fn() -> Result<TransactionalProducer> + Send>;
 
@@ -74,6 +76,8 @@ pub struct Task {
     committer: Committer,
     options: RunOptions,
     remake: Remake,
+    rejoin: Rejoin,
+    rejoins: u32,
     generation: u64,
     units: BTreeMap<i32, Unit>,
     merges: BTreeMap<i32, Merge>,
@@ -106,8 +110,10 @@ impl std::fmt::Debug for Task {
 const BROADCAST: Duration = Duration::from_millis(200);
 /// This many rebuilds in this time mean that the instance id is in use elsewhere.
 const REBUILDS: (usize, Duration) = (3, Duration::from_secs(300));
-/// After this long without an assignment the consumer is taken for stuck.
-const NO_ASSIGNMENT: Duration = Duration::from_secs(120);
+/// After this long without an assignment the consumer is taken for stuck and replaced.
+const NO_ASSIGNMENT: Duration = Duration::from_secs(60);
+/// Replacements in a row before the process ends.
+const REJOINS: u32 = 3;
 /// Boundaries of a unit held ready; above it they are read again.
 const MAX_BOUNDARIES: usize = 50_000;
 /// Records decided between two looks at the clock.
@@ -127,13 +133,21 @@ enum Then {
 impl Task {
     /// Puts the task together around a fenced producer.
     #[must_use]
-    pub fn new(parts: TaskParts, producer: TransactionalProducer, options: RunOptions, remake: Remake) -> Self {
+    pub fn new(
+        parts: TaskParts,
+        producer: TransactionalProducer,
+        options: RunOptions,
+        remake: Remake,
+        rejoin: Rejoin,
+    ) -> Self {
         let committer = Committer::new(producer, parts.engine.topology());
         Self {
             p: parts,
             committer,
             options,
             remake,
+            rejoin,
+            rejoins: 0,
             generation: 0,
             units: BTreeMap::new(),
             merges: BTreeMap::new(),
@@ -181,7 +195,7 @@ impl Task {
                 }
             }
             if self.unassigned_since.is_some_and(|t| t.elapsed() > NO_ASSIGNMENT) {
-                return Err(Error::new(Code::BrokerUnreachable, "the group gave no assignment for two minutes"));
+                self.rejoin()?;
             }
             if !self.p.embedder.alive() {
                 return Err(Error::new(Code::EncoderFailed, "an encoder thread ended"));
@@ -253,6 +267,7 @@ impl Task {
                 self.settle(step, Then::Wait)?;
                 self.generation = generation;
                 self.unassigned_since = None;
+                self.rejoins = 0;
                 self.restore(&partitions)
             }
             Event::Revoked { generation, lost, remaining, ack } => {
@@ -530,6 +545,21 @@ impl Task {
             None => return Ok(()),
         }
         self.start()
+    }
+
+    /// librdkafka may lose a group for good when its only broker pauses: a new consumer finds it again.
+    fn rejoin(&mut self) -> Result<()> {
+        self.rejoins += 1;
+        if self.rejoins > REJOINS {
+            return Err(Error::new(Code::BrokerUnreachable, "the group gave no assignment to three consumers in turn"));
+        }
+        tracing::warn!(attempt = self.rejoins, "no assignment: joining the group with a new consumer");
+        self.clear();
+        self.p.poll.stop();
+        self.p.poll = (self.rejoin)()?;
+        self.generation = 0;
+        self.unassigned_since = Some(monotonic());
+        Ok(())
     }
 
     fn rebuild(&mut self, then: Then) -> Result<()> {

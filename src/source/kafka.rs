@@ -500,7 +500,8 @@ impl Poller {
         use rdkafka::error::RDKafkaErrorCode as E;
         let code = e.rdkafka_error_code().unwrap_or(E::Fail);
         // A fetch that left before the pause of a new assignment says nothing about the real offsets.
-        if self.generation.load(Ordering::SeqCst) != self.current {
+        let of_offset = matches!(code, E::AutoOffsetReset | E::OffsetOutOfRange);
+        if of_offset && self.generation.load(Ordering::SeqCst) != self.current {
             return tracing::debug!(error = %e, "consumer, before its start");
         }
         let error = match code {

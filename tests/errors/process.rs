@@ -317,7 +317,10 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         };
         let options = RunOptions { until_end: false, stop: Arc::default(), on_output: None, on_progress: None };
         let producer = mock.producer().unwrap();
-        failed(Task::new(parts, producer, options, Box::new(|| panic!("no rebuild"))).run())
+        failed(
+            Task::new(parts, producer, options, Box::new(|| panic!("no rebuild")), Box::new(|| panic!("no rejoin")))
+                .run(),
+        )
     }),
 ];
 
