@@ -11,7 +11,9 @@ use crate::pipeline::{Engine, EngineSettings, Registry, Rejoin, Remake, RunOptio
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
-use crate::source::{self, BroadcastReader, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions};
+use crate::source::{
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions,
+};
 use crate::state::{Db, Restorer, State};
 use crate::topology::{Role, Topology};
 
@@ -119,12 +121,7 @@ pub fn run(
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
-    let mut registry = Registry::default();
-    for r in whole {
-        if let Err(error) = registry.apply(r.role, &r.key, r.value.as_deref()) {
-            tracing::warn!(%error, "a broadcast record is ignored");
-        }
-    }
+    let registry = registry(whole);
     let (budget, heartbeat) = (Budget::default(), Heartbeat::default());
     heartbeat.beat();
     // Fencing comes first: the task makes its producer before the group is joined.
@@ -205,13 +202,18 @@ pub fn publish_honeypots(setup: &Setup, mut set: HoneypotSet) -> Result<Honeypot
 fn latest(setup: &Setup, what: &str) -> Result<u64> {
     let client = source::client(&setup.config)?;
     let (_, whole) = BroadcastReader::start(&client, &setup.topology)?;
+    Ok(registry(whole).latest(what))
+}
+
+/// What the broadcast topics said at start.
+fn registry(whole: Vec<BroadcastRecord>) -> Registry {
     let mut registry = Registry::default();
     for r in whole {
         if let Err(error) = registry.apply(r.role, &r.key, r.value.as_deref()) {
             tracing::warn!(%error, "a broadcast record is ignored");
         }
     }
-    Ok(registry.latest(what))
+    registry
 }
 
 fn announce(setup: &Setup, role: Role, what: &str, version: u64, value: Vec<u8>) -> Result<()> {

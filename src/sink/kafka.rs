@@ -165,12 +165,6 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Whether a transaction is open.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.open
-    }
-
     /// Hands a record to the client; a full queue is waited for.
     ///
     /// # Errors
