@@ -275,7 +275,7 @@ impl PollThread {
             generation: generation.clone(),
             assigned: assigned.clone(),
             names: names.clone(),
-            revoke_deadline: o.topology.main.consumer.session_timeout / 2,
+            revoke_deadline: o.topology.main.consumer.revoke_deadline(),
         };
         let consumer: BaseConsumer<Context> = settings(&o)
             .create_with_context(context)

@@ -174,6 +174,9 @@ pub struct Consumer {
     /// Session timeout.
     #[serde(with = "duration")]
     pub session_timeout: Duration,
+    /// How long a revoked unit may take to commit what is open; default: half of the session timeout.
+    #[serde(default, with = "optional_duration")]
+    pub revoke_deadline: Option<Duration>,
     /// How long an empty input of a unit is waited for.
     #[serde(with = "duration")]
     pub max_task_idle: Duration,
@@ -392,6 +395,14 @@ pub enum Timestamps {
     Bounded,
 }
 
+impl Consumer {
+    /// How long a revoke may take.
+    #[must_use]
+    pub fn revoke_deadline(&self) -> Duration {
+        self.revoke_deadline.unwrap_or(self.session_timeout / 2)
+    }
+}
+
 impl Topology {
     /// The topic of a role. Validation has made sure that each is there.
     #[must_use]
@@ -422,6 +433,23 @@ impl Topology {
         for topic in self.topics.values_mut() {
             topic.name = format!("{prefix}{}", topic.name);
         }
+    }
+}
+
+mod optional_duration {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::time::Duration;
+
+    #[derive(Serialize, Deserialize)]
+    struct Wrapped(#[serde(with = "super::duration")] Duration);
+
+    #[allow(clippy::ref_option)] // serde's shape
+    pub(super) fn serialize<S: Serializer>(value: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        value.map(Wrapped).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Wrapped>::deserialize(d)?.map(|w| w.0))
     }
 }
 

@@ -206,10 +206,11 @@ fn group(t: &Topology) -> Result<()> {
     if commit.interval.is_zero()
         || commit.interval >= commit.transaction_timeout
         || commit.transaction_timeout.saturating_add(margin) > consumer.session_timeout
+        || !(Duration::from_secs(1)..consumer.session_timeout).contains(&consumer.revoke_deadline())
     {
         return fail(
             Code::TopologyTimeouts,
-            "commit interval, transaction timeout and session timeout don't fit each other".into(),
+            "commit interval, transaction timeout, revoke deadline and session timeout don't fit each other".into(),
         );
     }
     Ok(())

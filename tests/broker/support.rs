@@ -51,7 +51,6 @@ impl Run {
 }
 
 /// What `load-tests verify` found.
-#[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) inputs: u64,
     pub(crate) lost: u64,
@@ -60,6 +59,13 @@ pub(crate) struct Verified {
     pub(crate) dump: Vec<String>,
     faults: u64,
     passed: bool,
+}
+
+impl std::fmt::Debug for Verified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { inputs, lost, duplicate, torn, faults, .. } = self;
+        write!(f, "inputs {inputs} lost {lost} duplicate {duplicate} torn {torn} faults {faults}")
+    }
 }
 
 impl Verified {
