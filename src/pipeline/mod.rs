@@ -2,6 +2,7 @@
 
 mod commit;
 mod engine;
+mod gate;
 mod machine;
 mod outputs;
 mod registry;

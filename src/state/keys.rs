@@ -21,13 +21,17 @@ pub enum Kind {
     SessionExpiry = 7,
     /// Version in force of one calibration or honeypot set.
     Active = 8,
+    /// The breaker's circuit of one source.
+    Circuit = 9,
+    /// A dead-lettered record that its key waits for.
+    Held = 10,
 }
 
 impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Active as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Held as u8).contains(&byte)
     }
 }
 
