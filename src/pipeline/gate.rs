@@ -39,11 +39,15 @@ pub(super) struct Ticket {
 
 /// A null value with the skip header: an operator gives a dead letter up.
 pub(super) fn skip(fetched: &Fetched, topic: &str) -> Option<Result<Coordinates>> {
-    if fetched.value.is_some() || !fetched.headers.iter().any(|(name, _)| name == header::DLQ_SKIP) {
+    if !is_skip(fetched) {
         return None;
     }
     let refused = || Error::new(Code::InvalidRecord, "memsluice-dlq-skip names no record of this partition");
     Some(named(fetched, header::DLQ_SKIP, topic).ok_or_else(refused))
+}
+
+fn is_skip(fetched: &Fetched) -> bool {
+    fetched.value.is_none() && fetched.headers.iter().any(|(name, _)| name == header::DLQ_SKIP)
 }
 
 /// Coordinates in a header, if they are of the record's own partition.
@@ -97,9 +101,9 @@ impl Engine {
                 let what = format!("offset {offset} of the same key waits in dead-letters");
                 stage = Stage::Dead(Error::new(Code::KeyHeld, what));
             }
-            // Where a record lies in a wrong partition, the right one is elsewhere.
-            let here = failed != Some(Code::MisplacedPartition);
-            ticket.queue = keys.into_iter().next().filter(|_| here);
+            // A misplaced record is about a key of another partition, a broken skip about none.
+            let about = failed != Some(Code::MisplacedPartition) && !is_skip(&taken.fetched);
+            ticket.queue = keys.into_iter().next().filter(|_| about);
         }
         Ok((taken, ticket, stage))
     }

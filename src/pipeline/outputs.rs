@@ -160,7 +160,9 @@ impl Engine {
         };
         let (key, value) = (fetched.key.unwrap_or_default(), fetched.value);
         let headers = letter.to_headers();
-        let output = if size(key.len(), value.as_deref(), &headers) <= self.topology.main.limits.max_output_bytes {
+        // Ours are short, and the topics have room for them: what can't be forwarded keeps its bytes here.
+        let own = size(key.len(), value.as_deref(), &headers[..letter.original.len()]);
+        let output = if own <= self.topology.main.limits.max_output_bytes {
             Output { role: Role::DeadLetters, partition: unit.partition, key, value, headers }
         } else {
             letter.stub = true;
