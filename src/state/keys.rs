@@ -21,13 +21,29 @@ pub enum Kind {
     SessionExpiry = 7,
     /// Version in force of one calibration or honeypot set.
     Active = 8,
+    /// Id of a topic that the unit's state was built from.
+    Topic = 9,
     /// The breaker's circuit of one source.
-    Circuit = 9,
+    Circuit = 10,
     /// A dead-lettered record that its key waits for.
-    Held = 10,
+    Held = 11,
 }
 
 impl Kind {
+    /// Kinds whose keys carry a unit, the process-wide ones left out.
+    pub const OF_UNIT: [Kind; 10] = [
+        Kind::Offsets,
+        Kind::Unit,
+        Kind::Boundary,
+        Kind::HistorySlot,
+        Kind::Session,
+        Kind::SessionExpiry,
+        Kind::Active,
+        Kind::Topic,
+        Kind::Circuit,
+        Kind::Held,
+    ];
+
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::model::{Flow, OnDeadLetter, Retention, Role, Topology};
+use super::breaker::OnDeadLetter;
+use super::model::{Flow, Retention, Role, Topology};
 
 /// What runs, as text.
 #[must_use]

@@ -162,7 +162,7 @@ pub(crate) struct Line<'a> {
 impl<'a> Line<'a> {
     pub(crate) fn new(bench: &'a Bench) -> Self {
         let state = State::new(MemoryStore::default());
-        let unit = Unit::load(partition(), BTreeMap::new(), &state).unwrap();
+        let unit = Unit::load(partition(), BTreeMap::new(), BTreeMap::new(), &state).unwrap();
         Self { bench, state, unit }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Line<'a> {
     /// Drops what is open.
     pub(crate) fn rewind(&mut self, bench: &'a Bench) {
         self.state.abort();
-        self.unit = Unit::load(partition(), self.unit.positions().clone(), &self.state).unwrap();
+        self.unit = Unit::load(partition(), self.unit.positions().clone(), BTreeMap::new(), &self.state).unwrap();
         self.bench = bench;
     }
 
@@ -270,6 +270,7 @@ impl Mock {
             instance: "0",
             budget: Budget::default(),
             task: Heartbeat::default(),
+            sabotage: None,
         })
         .unwrap()
     }
@@ -284,7 +285,8 @@ impl Mock {
     /// A transaction with one delivered record and no group to commit it for; `end` is the broker's
     /// answer to its end.
     pub(crate) fn transaction(&self, folder: &Path, end: &[RDKafkaRespErr]) -> CommitStep {
-        let mut committer = Committer::new(self.producer().unwrap(), &self.topology);
+        let mut committer =
+            Committer::new(self.producer().unwrap(), &self.topology, memsluice::pipeline::Faults::default());
         let mut state = State::new(Db::open(folder, "a").unwrap());
         let (key, value) = (b"k".to_vec(), Some(b"{}".to_vec()));
         let output = Output { role: Role::Decisions, partition: 0, key, value, headers: Vec::new() };
