@@ -88,13 +88,13 @@ fn source(input: Role, scope: &str, who: Option<(&str, &str)>, whole: bool) -> S
     format!("{}/{scope}/{who}", input.as_str())
 }
 
-/// The Kafka key as text, or its hash where it is none; `None` for a null key.
+/// The Kafka key where it is a boundary, else its hash; `None` for a null key.
 #[must_use]
 pub fn record_key(fetched: &Fetched) -> Option<String> {
     let key = fetched.key.as_deref()?;
-    match std::str::from_utf8(key) {
-        Ok(text) if valid_id(text) => Some(format!("key:{}", short(text))),
-        _ => Some(format!("key#{}", hash(key))),
+    match std::str::from_utf8(key).ok().and_then(|text| Boundary::parse(text).ok()) {
+        Some(boundary) => Some(format!("key:{boundary}")),
+        None => Some(format!("key#{}", hash(key))),
     }
 }
 
@@ -199,13 +199,15 @@ mod tests {
     use super::*;
     use crate::source::At;
 
+    const KEY: &[u8] = b"acme/support";
+
     fn record(value: &[u8], key: Option<&[u8]>) -> Fetched {
         let at = At { generation: 0, role: Role::MemoryWrites, partition: 0, offset: 0, timestamp: 0 };
         Fetched { at, key: key.map(<[u8]>::to_vec), value: Some(value.to_vec()), headers: Vec::new() }
     }
 
     fn source_of(value: &str) -> String {
-        let fetched = record(value.as_bytes(), Some(b"acme/support"));
+        let fetched = record(value.as_bytes(), Some(KEY));
         Peek::of(&fetched, true).source(&fetched)
     }
 
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(source_of(r#"{"tenant":"a b","store":"s"}"#), "memory-writes/acme/support/-");
         let long = format!(r#"{{"content":"{}","principal":"p"}}"#, "x".repeat(LOOK));
         assert_eq!(source_of(&long), "memory-writes/acme/support/?");
-        let fetched = record(long.as_bytes(), Some(b"acme/support"));
+        let fetched = record(long.as_bytes(), Some(KEY));
         assert_eq!(Peek::of(&fetched, false).source(&fetched), "memory-writes/acme/support/principal:p");
     }
 
@@ -248,10 +250,12 @@ mod tests {
             (Peek::of(&fetched, true).source(&fetched), record_key(&fetched))
         };
         assert_eq!(of(None), ("memory-writes/no key/?".to_owned(), None));
-        assert_eq!(of(Some(b"k")), ("memory-writes/key:k/?".to_owned(), Some("key:k".to_owned())));
-        let (source, key) = of(Some(b"\xff\0"));
-        assert_eq!(source, format!("memory-writes/{}/?", key.clone().unwrap()));
-        assert!(key.unwrap().starts_with("key#"));
+        for key in [&b"k"[..], b"\xff\0", b""] {
+            let (source, key) = of(Some(key));
+            assert_eq!(source, format!("memory-writes/{}/?", key.clone().unwrap()));
+            assert!(key.unwrap().starts_with("key#"));
+        }
+        assert_eq!(of(Some(KEY)), ("memory-writes/acme/support/-".to_owned(), Some("key:acme/support".to_owned())));
     }
 
     proptest! {

@@ -475,7 +475,7 @@ impl Bench {
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
         let db = Db::open(&self.folder.path().join("state-one"), &identity).unwrap();
-        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
+        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Circuit, Kind::Held];
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
     }
