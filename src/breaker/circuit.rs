@@ -26,6 +26,8 @@ pub struct Circuit {
 struct Opened {
     cause: String,
     since: Millis,
+    /// When a record was tried last, or `since`.
+    tried: Millis,
 }
 
 /// What happens to the record.
@@ -103,7 +105,7 @@ impl Breaker {
         let mut next = known.clone();
         next.last = next.last.max(at);
         match (&next.open, failed) {
-            (Some(open), _) if next.last < open.since.saturating_add(millis(rules.cool_down)) => {
+            (Some(open), _) if next.last < open.tried.saturating_add(millis(rules.cool_down)) => {
                 let isolation = Some((open.cause.clone(), open.since));
                 let moved = next.last != known.last;
                 let verdict = if failed.is_some() { Verdict::Pass } else { Verdict::Isolated };
@@ -114,10 +116,13 @@ impl Breaker {
                 Step { verdict, isolation, opened: false, changed }
             }
             (Some(_), None) => self.forget(source),
-            (_, Some(code)) => self.note(rules, source, next, code),
+            (Some(_), Some(code)) => self.tried(source, next, code),
+            (None, Some(code)) if known.paused(rules, at) => self.note(rules, source, Circuit::new(at), code),
+            (None, Some(code)) => self.note(rules, source, next, code),
             (None, None) => {
                 next.push(false);
-                if next.history == 0 {
+                // What is longer ago than a cool-down doesn't count any more.
+                if next.history == 0 || known.paused(rules, at) {
                     return self.forget(source);
                 }
                 self.keep(source, next)
@@ -125,19 +130,28 @@ impl Breaker {
         }
     }
 
-    /// A failure that is not of an isolated source, or of one that is tried again.
+    /// A failure of a source that is not isolated.
     fn note(&mut self, rules: &Rules, source: &str, mut next: Circuit, code: Code) -> Step {
         next.push(true);
-        if next.open.is_none() && !next.trips(rules) {
+        if !next.trips(rules) {
             return self.keep_within(rules, source, next);
         }
         let sources = 1 + self.opened_within(rules, source, next.last);
         if rules.stop_sources > 0 && sources >= rules.stop_sources as usize {
             return Step { verdict: Verdict::Flood { sources }, ..Step::pass() };
         }
-        let isolation = Some((code.name().to_owned(), next.last));
-        next.open = Some(Opened { cause: code.name().to_owned(), since: next.last });
-        Step { isolation, opened: true, ..self.keep_within(rules, source, next) }
+        let cause = code.name().to_owned();
+        next.open = Some(Opened { cause: cause.clone(), since: next.last, tried: next.last });
+        Step { isolation: Some((cause, next.last)), opened: true, ..self.keep_within(rules, source, next) }
+    }
+
+    /// The record that was tried after the cool-down failed: cut off again, by no new opening.
+    fn tried(&mut self, source: &str, mut next: Circuit, code: Code) -> Step {
+        next.push(true);
+        let since = next.open.take().map_or(next.last, |o| o.since);
+        let cause = code.name().to_owned();
+        next.open = Some(Opened { cause: cause.clone(), since, tried: next.last });
+        Step { isolation: Some((cause, since)), ..self.keep(source, next) }
     }
 
     /// Other sources that opened within `stop_within` before `now`.
@@ -179,6 +193,11 @@ impl Breaker {
 impl Circuit {
     fn new(at: Millis) -> Self {
         Self { history: 0, seen: 0, last: at, open: None }
+    }
+
+    /// Whether the source was quiet for longer than a cool-down before `at`.
+    fn paused(&self, rules: &Rules, at: Millis) -> bool {
+        at > self.last.saturating_add(millis(rules.cool_down))
     }
 
     fn push(&mut self, failed: bool) {
@@ -250,20 +269,24 @@ mod tests {
     #[derive(Default)]
     struct Model {
         outcomes: Vec<bool>,
-        last: Millis,
+        last: Option<Millis>,
+        /// When it opened, and when a record was tried last.
         open: Option<Millis>,
     }
 
     impl Model {
         fn isolates(&mut self, rules: &Rules, at: Millis, failed: bool) -> bool {
-            self.last = self.last.max(at);
-            if self.open.is_some_and(|since| self.last < since + MINUTE) {
+            let before = self.last.replace(at);
+            if self.open.is_some_and(|tried| at < tried + MINUTE) {
                 return true;
             }
             let tried = self.open.is_some();
             if !failed && tried {
                 *self = Self { last: self.last, ..Self::default() };
                 return false;
+            }
+            if before.is_some_and(|b| at > b + MINUTE) && !tried {
+                self.outcomes.clear();
             }
             self.outcomes.push(failed);
             let newest: Vec<bool> = self.outcomes.iter().rev().copied().collect();
@@ -272,8 +295,12 @@ mod tests {
             let count = newest.iter().take(window).filter(|f| **f).count();
             #[allow(clippy::cast_precision_loss)]
             let share = newest.len() >= window && count as f64 >= rules.ratio * window as f64;
-            if failed && (tried || in_a_row || share) {
-                self.open = Some(self.last);
+            if tried {
+                self.open = Some(at);
+                return true;
+            }
+            if failed && (in_a_row || share) {
+                self.open = Some(at);
             }
             // Before its first failure, and after a long good time, a source is not kept.
             if self.open.is_none() && !newest.iter().take(64).any(|f| *f) {
@@ -365,7 +392,7 @@ mod tests {
         assert_eq!(good(&mut b, 1_000 + MINUTE - 1).verdict, Verdict::Isolated);
         assert_eq!(good(&mut b, 0).verdict, Verdict::Isolated, "an old record does not turn time back");
         let again = b.step(&rules, "s0", 1_000 + MINUTE, code(true));
-        assert!(again.opened, "the record that was tried failed");
+        assert!(!again.opened && again.isolation == opening.isolation, "the record that was tried failed");
         assert_eq!(good(&mut b, 2 * MINUTE).verdict, Verdict::Isolated);
         assert_eq!(good(&mut b, 2 * MINUTE + 1_000).verdict, Verdict::Pass);
         assert!(b.is_empty(), "closed and forgotten");
@@ -377,16 +404,28 @@ mod tests {
         let rules = Rules { stop_sources: 3, stop_within: Duration::from_secs(100), ..rules() };
         let mut b = Breaker::default();
         for round in 0..5 {
-            assert_eq!(fail(&mut b, &rules, 0, 3, round * 2 * MINUTE).verdict, Verdict::Pass);
+            assert_eq!(fail(&mut b, &rules, 0, 3, round * MINUTE).verdict, Verdict::Pass);
         }
-        let now = 8 * MINUTE;
+        assert!(fail(&mut b, &rules, 3, 3, 5 * MINUTE).opened && fail(&mut b, &rules, 1, 3, 5 * MINUTE).opened);
+        b.step(&rules, "s1", 6 * MINUTE, None);
+        let now = 5 * MINUTE;
         assert!(fail(&mut b, &rules, 1, 3, now + 1).opened);
         assert_eq!(fail(&mut b, &rules, 2, 2, now + 2).verdict, Verdict::Pass);
         assert_eq!(fail(&mut b, &rules, 2, 1, now + 3).verdict, Verdict::Flood { sources: 3 });
         assert_eq!(fail(&mut b, &rules, 2, 1, now + 3).verdict, Verdict::Flood { sources: 3 }, "and so it stays");
         let raised = Rules { stop_sources: 4, ..rules.clone() };
         assert!(fail(&mut b.clone(), &raised, 2, 1, now + 3).opened, "a higher limit lets it through");
-        assert!(fail(&mut b, &rules, 2, 1, now + 100_000).opened, "the first is too long ago");
+        assert!(fail(&mut b, &rules, 2, 3, now + 100_001).opened, "the others are too long ago");
+    }
+
+    /// Failures that are far apart are no row.
+    #[test]
+    fn a_pause_starts_at_zero() {
+        let (rules, mut b) = (rules(), Breaker::default());
+        for n in 0..20 {
+            assert!(!fail(&mut b, &rules, 0, 2, n * (MINUTE + 1)).opened);
+        }
+        assert!(fail(&mut b, &rules, 0, 1, 20 * MINUTE + 19).opened, "a minute is no pause");
     }
 
     /// A full table forgets the closed source that was quiet longest, and open ones last.

@@ -65,6 +65,25 @@ impl Peek {
         Some(format!("{}/{}", self.boundary(fetched)?, id.filter(|id| valid_id(id))?))
     }
 
+    /// What is known of a record that was decoded, with a principal.
+    #[must_use]
+    pub fn decoded(boundary: &Boundary, record_id: Option<&str>, principal: &str, session: Option<&str>) -> Self {
+        Self {
+            tenant: Some(boundary.tenant().to_owned()),
+            store: Some(boundary.store().to_owned()),
+            record_id: record_id.map(str::to_owned),
+            who: [Some(principal.to_owned()), session.map(str::to_owned), None, None],
+            whole: true,
+        }
+    }
+
+    /// The source of the records of its boundary that don't say whose they are; good ones of the boundary
+    /// count for it, so that a few of them among many are no row.
+    #[must_use]
+    pub fn unreadable(&self, fetched: &Fetched) -> Option<String> {
+        Some(source(fetched.at.role, self.boundary(fetched)?.as_str(), None, false))
+    }
+
     /// The name of its source.
     #[must_use]
     pub fn source(&self, fetched: &Fetched) -> String {
@@ -77,13 +96,16 @@ impl Peek {
     }
 }
 
+/// Who of the records that break off before they say it.
+const UNREADABLE: &str = "?";
+
 /// Input, boundary and who. Records that name nobody share `-`; where the value broke off first, it is `?`,
 /// which no record that can be decoded belongs to.
 fn source(input: Role, scope: &str, who: Option<(&str, &str)>, whole: bool) -> String {
     let who = match who {
         Some((field, name)) => format!("{field}:{}", short(name)),
         None if whole => "-".to_owned(),
-        None => "?".to_owned(),
+        None => UNREADABLE.to_owned(),
     };
     format!("{}/{scope}/{who}", input.as_str())
 }

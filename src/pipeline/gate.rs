@@ -46,6 +46,18 @@ pub(super) fn skip(fetched: &Fetched, topic: &str) -> Option<Result<Coordinates>
     Some(named(fetched, header::DLQ_SKIP, topic).ok_or_else(refused))
 }
 
+/// What was decoded, or what can be seen of the bytes.
+fn look(stage: &Stage, fetched: &Fetched) -> Peek {
+    match stage {
+        Stage::Write(w, _) if w.principal.is_some() => {
+            let principal = w.principal.as_deref().unwrap_or_default();
+            Peek::decoded(&w.boundary, Some(&w.record_id), principal, w.session_id.as_deref())
+        }
+        Stage::Retrieval(r) => Peek::decoded(&r.boundary, None, &r.principal, Some(&r.session_id)),
+        stage => Peek::of(fetched, matches!(stage, Stage::Dead(_))),
+    }
+}
+
 fn is_skip(fetched: &Fetched) -> bool {
     fetched.value.is_none() && fetched.headers.iter().any(|(name, _)| name == header::DLQ_SKIP)
 }
@@ -81,10 +93,14 @@ impl Engine {
         if matches!(stage, Stage::Skip(_)) || !(counts || holds || !unit.held.is_empty()) {
             return Ok((taken, ticket, stage));
         }
-        let peek = Peek::of(&taken.fetched, failed.is_some());
+        let peek = look(&stage, &taken.fetched);
         if counts {
             let source = peek.source(&taken.fetched);
             let step = self.count(unit, state, &source, at, failed)?;
+            let beside = peek.unreadable(&taken.fetched).filter(|u| unit.breaker.circuit(u).is_some());
+            if let (Some(unreadable), None) = (beside, failed) {
+                self.count(unit, state, &unreadable, at, None)?;
+            }
             if step.verdict == Verdict::Isolated {
                 stage = Stage::Dead(isolated(&step));
             }

@@ -108,6 +108,25 @@ fn a_failing_source_is_isolated_alone() {
     assert_eq!(fates(&mut line, late), ["source_isolated", "allow", "allow"]);
 }
 
+/// Unreadable records among many good ones of their boundary are noise; alone they are a source.
+#[test]
+fn a_little_noise_isolates_nobody() {
+    let bench = rules("consecutive: 3, ratio: 0, stop_sources: 2", "continue");
+    let garbage = |offset| Fetched { value: Some(b"{no".to_vec()), ..write(offset, "p", "m", "x") };
+    let mut line = Line::new(&bench);
+    for offset in 0..40 {
+        let outputs = line.take(if offset % 4 == 0 { write(offset, "p", "m", "x") } else { garbage(offset) });
+        let isolated = outputs.unwrap().iter().any(|o| o.header(header::SOURCE).is_some());
+        assert_eq!(isolated, offset >= 3 && offset % 4 != 0, "three of four are a row");
+    }
+    let mut line = Line::new(&bench);
+    for offset in 0..40 {
+        let outputs =
+            line.take(if offset % 3 == 0 { write(offset, &format!("p-{offset}"), "m", "x") } else { garbage(offset) });
+        assert!(outputs.unwrap().iter().all(|o| o.header(header::SOURCE).is_none()), "{offset}");
+    }
+}
+
 /// The inputs are apart: events that fail isolate no writes of the same principal.
 #[test]
 fn events_and_writes_are_two_sources() {
