@@ -58,7 +58,7 @@ pub mod names {
     pub const ISOLATED_SINCE: &str = "memsluice-isolated-since";
     /// On a decision that no calibration applied to.
     pub const UNCALIBRATED: &str = "memsluice-uncalibrated";
-    /// Stands for the headers of a record whose header names are not UTF-8.
+    /// Stands for the headers of a record whose names are not UTF-8.
     pub const UNREADABLE: &str = "memsluice-headers-unreadable";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";

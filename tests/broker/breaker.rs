@@ -1,6 +1,7 @@
 //! Floods of broken records, held keys, redrives and skips on a real broker.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -243,4 +244,62 @@ fn held_keys_keep_their_order() {
     assert_eq!(held, ["first", "second", "third", "fourth"]);
     let Some(passed) = redriven("no-hold", "continue") else { return };
     assert_eq!(passed, ["second", "third", "first", "fourth"], "the control");
+}
+
+/// Names that are not UTF-8 only the C client sends.
+fn send_with_headers(topic: &str, value: &str, headers: &[(&CStr, Option<&str>)]) {
+    use rdkafka::bindings as c;
+    use rdkafka::bindings::rd_kafka_vtype_t as v;
+    let producer: BaseProducer = client().create().unwrap();
+    let topic = CString::new(topic).unwrap();
+    // SAFETY: all pointers live until the call returns; the library copies header names and values, and the
+    // flag makes it copy the payload.
+    let error = unsafe {
+        let list = c::rd_kafka_headers_new(headers.len());
+        for (name, value) in headers {
+            let (at, length) = value.map_or((std::ptr::null(), 0), |v| (v.as_ptr(), v.len()));
+            c::rd_kafka_header_add(list, name.as_ptr(), -1, at.cast(), isize::try_from(length).unwrap());
+        }
+        c::rd_kafka_producev(
+            producer.client().native_ptr(),
+            v::RD_KAFKA_VTYPE_TOPIC,
+            topic.as_ptr(),
+            v::RD_KAFKA_VTYPE_PARTITION,
+            partition_of(KEY.as_bytes(), UNITS),
+            v::RD_KAFKA_VTYPE_MSGFLAGS,
+            c::RD_KAFKA_MSG_F_COPY,
+            v::RD_KAFKA_VTYPE_KEY,
+            KEY.as_ptr(),
+            KEY.len(),
+            v::RD_KAFKA_VTYPE_VALUE,
+            value.as_ptr(),
+            value.len(),
+            v::RD_KAFKA_VTYPE_HEADERS,
+            list,
+            v::RD_KAFKA_VTYPE_END,
+        )
+    };
+    assert_eq!(error, c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR);
+    producer.flush(Duration::from_secs(30)).unwrap();
+}
+
+/// A header whose name is not UTF-8 is a dead letter that keeps the others, and blocks nothing.
+#[test]
+fn unreadable_header_names_leave_the_others() {
+    let Some(bench) = Bench::new("names") else { return };
+    let value = write("p", "m", "fine", 0).value.unwrap();
+    send_with_headers(
+        &bench.topic("memory-writes"),
+        &value,
+        &[(c"before", Some("1")), (c"bad\xff", Some("2")), (c"after", None)],
+    );
+    send(&bench, &[write("p", "n", "fine", 1)]);
+    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
+    let found = letters(&bench);
+    assert_eq!(found.len(), 1);
+    let wanted: Headers =
+        vec![("before".into(), Some(b"1".to_vec())), ("after".into(), None), (header::UNREADABLE.into(), None)];
+    assert_eq!((found[0].code.as_str(), &found[0].original), ("invalid_record", &wanted));
+    assert_eq!(committed(&bench, "n"), ["fine"]);
+    assert!(bench.verify().clean());
 }
