@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, Headers as _, Message};
+use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
@@ -20,7 +20,6 @@ use super::{At, Budget, Fetched};
 use crate::clock::monotonic;
 use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Headers, header};
 use crate::topology::{Assignor, Role, Topology};
 
 /// What the task thread hears.
@@ -555,11 +554,6 @@ impl Poller {
 
 fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
     let role = context.role(message.topic())?;
-    // rdkafka panics on a header name that is not UTF-8, which Kafka accepts.
-    let read =
-        || message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
-    let headers: Option<Headers> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Some(vec![(header::UNREADABLE.to_owned(), None)]));
     Some(Fetched {
         at: At {
             generation,
@@ -570,6 +564,6 @@ fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) ->
         },
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: headers.unwrap_or_default(),
+        headers: super::headers::headers(message),
     })
 }

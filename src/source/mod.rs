@@ -4,6 +4,7 @@
 mod broadcast;
 mod budget;
 mod client;
+mod headers;
 mod kafka;
 mod live;
 mod merge;

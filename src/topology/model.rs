@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::breaker::{Breaker, OnDeadLetter};
+
 /// A topic's role; the physical name is data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -116,6 +118,9 @@ pub struct Main {
     pub sprt: Sprt,
     /// What happens when a part fails.
     pub posture: Posture,
+    /// When a source that fails is cut off.
+    #[serde(default)]
+    pub breaker: Breaker,
 }
 
 /// The two flows.
@@ -138,6 +143,9 @@ pub struct Flow {
     pub stages: Vec<String>,
     /// Outputs.
     pub to: Vec<Role>,
+    /// What a dead letter means for later records of its key.
+    #[serde(default)]
+    pub on_dead_letter: OnDeadLetter,
 }
 
 /// One store.
@@ -453,15 +461,15 @@ mod optional_duration {
     }
 }
 
-mod duration {
+pub(super) mod duration {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::time::Duration;
 
-    pub(super) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::topology) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&humantime::format_duration(*value).to_string())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+    pub(in crate::topology) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(d)?;
         humantime::parse_duration(&text).map_err(serde::de::Error::custom)
     }
