@@ -9,7 +9,7 @@ use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::Encoded;
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
-use crate::schema::{Ids, Op, Vector, Versions};
+use crate::schema::{Coordinates, Ids, InputRef, Op, OriginalKey, Vector, Versions};
 use crate::score::Settings as MemsadSettings;
 use crate::session::SprtTable;
 use crate::sink::Output;
@@ -65,6 +65,8 @@ pub struct Pending {
     pub fetched: Fetched,
     /// What it is.
     pub stage: Stage,
+    /// Where it came from, when it came through an internal topic.
+    pub coordinates: Option<Coordinates>,
 }
 
 /// What the embed stage has to do.
@@ -140,13 +142,18 @@ impl Engine {
 
     /// Decode and policy; says what to embed.
     #[must_use]
-    pub fn admit(&self, fetched: Fetched) -> (Pending, Embeds) {
+    pub fn admit(&self, mut fetched: Fetched) -> (Pending, Embeds) {
+        let internal = self.topology.is_repartitioned(fetched.at.role);
+        let coordinates = internal.then(|| Coordinates::of(&fetched.headers)).flatten();
+        if let Some(c) = &coordinates {
+            fetched.at.timestamp = c.timestamp;
+        }
         let (stage, embeds) = match fetched.at.role {
             Role::RetrievalLogs => self.admit_retrieval(&fetched),
             _ => self.admit_write(&fetched),
         }
         .unwrap_or_else(|e| (Stage::Dead(e), Embeds::Nothing));
-        (Pending { fetched, stage }, embeds)
+        (Pending { fetched, stage, coordinates }, embeds)
     }
 
     fn admit_write(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
@@ -188,14 +195,41 @@ impl Engine {
         let at = pending.fetched.at;
         let mut outputs = unit.adopt(self, registry, at, state);
         let topic = self.topology.name(at.role).to_owned();
+        let taken = Taken::new(pending.fetched, pending.coordinates, &topic);
         unit.positions.insert(topic, at.offset + 1);
         match pending.stage {
-            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, pending.fetched, &error)?),
+            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, taken, &error)?),
             Stage::Write(write, ruling) => {
-                outputs.extend(self.write(unit, state, pending.fetched, &write, &ruling, embedded)?)
+                outputs.extend(self.write(unit, state, taken, &write, &ruling, embedded)?);
             }
-            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, pending.fetched.at, &r, embedded)?),
+            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, &taken, &r, embedded)?),
         }
         Ok(outputs)
+    }
+}
+
+/// A record under the coordinates that users see.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// As its producer sent it.
+    pub(super) fetched: Fetched,
+    /// Where it came from.
+    pub(super) input: InputRef,
+}
+
+impl Taken {
+    /// Behind an internal topic our header comes off and the record's own key comes back.
+    fn new(mut fetched: Fetched, coordinates: Option<Coordinates>, topic: &str) -> Self {
+        let Some(c) = coordinates else {
+            let (offset, partition) = (fetched.at.offset, fetched.at.partition);
+            return Self { fetched, input: InputRef { offset, partition, topic: topic.to_owned() } };
+        };
+        fetched.headers.pop();
+        match c.key {
+            OriginalKey::Same => {}
+            OriginalKey::Absent => fetched.key = None,
+            OriginalKey::Other(key) => fetched.key = Some(key),
+        }
+        Self { fetched, input: InputRef { offset: c.offset, partition: c.partition, topic: c.topic } }
     }
 }

@@ -6,6 +6,7 @@
 mod attack;
 mod boundary;
 mod broadcast;
+mod coordinates;
 mod dead_letter;
 mod decision;
 mod document;
@@ -25,6 +26,7 @@ pub use broadcast::{
     ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
     Scope,
 };
+pub use coordinates::{Coordinates, OriginalKey};
 pub use dead_letter::DeadLetterStub;
 pub use decision::{
     Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,

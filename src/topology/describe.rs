@@ -14,8 +14,7 @@ pub fn describe(t: &Topology) -> String {
         let _ = writeln!(out, "flow {name}\n  {}", line(t, flow));
     }
     let _ = writeln!(out, "topics");
-    for role in Role::ALL {
-        let topic = t.topic(role);
+    for topic in t.sources.values().chain(Role::ALL.iter().map(|r| t.topic(*r))) {
         let retention = match topic.retention {
             Retention::Forever => "forever".to_owned(),
             Retention::For(d) => period(d),
@@ -62,7 +61,8 @@ pub fn describe(t: &Topology) -> String {
 
 fn line(t: &Topology, flow: &Flow) -> String {
     let to: Vec<&str> = flow.to.iter().map(|r| t.name(*r)).collect();
-    format!("{} -> {} -> {}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
+    let source = t.sources.get(&flow.from).map(|s| format!("{} -> repartition -> ", s.name)).unwrap_or_default();
+    format!("{source}{} -> {} -> {}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
 }
 
 /// Whole days as such; anything else as the crate writes it.
