@@ -13,7 +13,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::triage::{Call, Failure, triage};
-use crate::clock::monotonic;
+use crate::clock::{Millis, monotonic};
 use crate::error::{Action, Code, Error, Result};
 use crate::schema::Headers;
 use crate::source::GroupMetadata;
@@ -91,7 +91,22 @@ impl ProducerContext for Context {
     }
 }
 
-/// One producer, owned by the task thread.
+/// An input on its way into an internal topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relayed {
+    /// Partition: the unit.
+    pub partition: i32,
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// Value.
+    pub value: Option<Vec<u8>>,
+    /// Headers, with the coordinates behind them.
+    pub headers: Headers,
+    /// Record time.
+    pub timestamp: Millis,
+}
+
+/// One producer, owned by the thread that makes its transactions.
 pub struct TransactionalProducer {
     producer: BaseProducer<Context>,
     transactional: bool,
@@ -178,17 +193,36 @@ impl TransactionalProducer {
         headers: &Headers,
         changelog: bool,
     ) -> std::result::Result<(), CommitError> {
-        let mut record = BaseRecord::with_opaque_to(topic, usize::from(changelog)).partition(partition).key(key);
+        let opaque = usize::from(changelog);
+        let mut record: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(topic, opaque).partition(partition).key(key);
         if let Some(v) = value {
             record = record.payload(v);
         }
         if !headers.is_empty() {
-            let mut owned = OwnedHeaders::new_with_capacity(headers.len());
-            for (name, value) in headers {
-                owned = owned.insert(Header { key: name, value: value.as_deref() });
-            }
-            record = record.headers(owned);
+            record = record.headers(owned(headers));
         }
+        self.enqueue(record)
+    }
+
+    /// Hands a record of an input to the client, under its own record time; a full queue is waited for.
+    ///
+    /// # Errors
+    /// By triage.
+    pub fn relay(&self, topic: &str, r: &Relayed) -> std::result::Result<(), CommitError> {
+        // To the client time 0 means now; the coordinates keep the original.
+        let mut record =
+            BaseRecord::with_opaque_to(topic, 0).partition(r.partition).timestamp(if r.timestamp == 0 { 1 } else { r.timestamp });
+        if let Some(key) = &r.key {
+            record = record.key(key.as_slice());
+        }
+        if let Some(value) = &r.value {
+            record = record.payload(value.as_slice());
+        }
+        self.enqueue(record.headers(owned(&r.headers)))
+    }
+
+    fn enqueue(&self, mut record: BaseRecord<'_, [u8], [u8], usize>) -> std::result::Result<(), CommitError> {
         let deadline = monotonic() + CALL;
         loop {
             match self.producer.send(record) {
@@ -297,6 +331,11 @@ impl TransactionalProducer {
         drop(self.producer.context().with(std::mem::take));
         result
     }
+}
+
+fn owned(headers: &Headers) -> OwnedHeaders {
+    let room = OwnedHeaders::new_with_capacity(headers.len());
+    headers.iter().fold(room, |all, (name, value)| all.insert(Header { key: name, value: value.as_deref() }))
 }
 
 /// A call that may be repeated, but was for too long.

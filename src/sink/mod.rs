@@ -7,7 +7,7 @@ mod triage;
 use crate::schema::Headers;
 use crate::topology::Role;
 
-pub use kafka::{CommitError, Delivered, TransactionalProducer};
+pub use kafka::{CommitError, Delivered, Relayed, TransactionalProducer};
 pub use publish::{Publication, publish};
 pub use triage::{Failure, triage};
 

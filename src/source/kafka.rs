@@ -482,9 +482,8 @@ impl Poller {
                 Some(Ok(message)) => {
                     // A rebalance inside the poll made this generation old.
                     let fresh = generation == self.current && self.generation.load(Ordering::SeqCst) == generation;
-                    if let Some(record) =
-                        fresh.then(|| fetched(&message, self.consumer.context(), generation)).flatten()
-                    {
+                    let role = self.consumer.context().role(message.topic()).filter(|_| fresh);
+                    if let Some(record) = role.map(|role| fetched(&message, role, generation)) {
                         self.budget.take(record.at.role, record.at.partition, record.bytes());
                         batch.push(record);
                     }
@@ -537,14 +536,13 @@ impl Poller {
     }
 }
 
-fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
-    let role = context.role(message.topic())?;
+pub(super) fn fetched(message: &BorrowedMessage<'_>, role: Role, generation: u64) -> Fetched {
     // rdkafka panics on a header name that is not UTF-8, which Kafka accepts.
     let read =
         || message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
     let headers: Option<Headers> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))
         .unwrap_or_else(|_| Some(vec![(header::UNREADABLE.to_owned(), None)]));
-    Some(Fetched {
+    Fetched {
         at: At {
             generation,
             role,
@@ -555,5 +553,5 @@ fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) ->
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
         headers: headers.unwrap_or_default(),
-    })
+    }
 }
