@@ -9,7 +9,7 @@ use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::Encoded;
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
-use crate::schema::{Coordinates, Ids, InputRef, Op, OriginalKey, Vector, Versions};
+use crate::schema::{SourceStamp, Ids, InputRef, Op, OriginalKey, Vector, Versions};
 use crate::score::Settings as MemsadSettings;
 use crate::session::SprtTable;
 use crate::sink::Output;
@@ -66,7 +66,7 @@ pub struct Pending {
     /// What it is.
     pub stage: Stage,
     /// Where it came from, when it came through an internal topic.
-    pub coordinates: Option<Coordinates>,
+    pub stamp: Option<SourceStamp>,
 }
 
 /// What the embed stage has to do.
@@ -144,8 +144,8 @@ impl Engine {
     #[must_use]
     pub fn admit(&self, mut fetched: Fetched) -> (Pending, Embeds) {
         let internal = self.topology.is_repartitioned(fetched.at.role);
-        let coordinates = internal.then(|| Coordinates::of(&fetched.headers)).flatten();
-        if let Some(c) = &coordinates {
+        let stamp = internal.then(|| SourceStamp::of(&fetched.headers)).flatten();
+        if let Some(c) = &stamp {
             fetched.at.timestamp = c.timestamp;
         }
         let (stage, embeds) = match fetched.at.role {
@@ -153,7 +153,7 @@ impl Engine {
             _ => self.admit_write(&fetched),
         }
         .unwrap_or_else(|e| (Stage::Dead(e), Embeds::Nothing));
-        (Pending { fetched, stage, coordinates }, embeds)
+        (Pending { fetched, stage, stamp }, embeds)
     }
 
     fn admit_write(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
@@ -195,7 +195,7 @@ impl Engine {
         let at = pending.fetched.at;
         let mut outputs = unit.adopt(self, registry, at, state);
         let topic = self.topology.name(at.role).to_owned();
-        let taken = Taken::new(pending.fetched, pending.coordinates, &topic);
+        let taken = Taken::new(pending.fetched, pending.stamp, &topic);
         unit.positions.insert(topic, at.offset + 1);
         match pending.stage {
             Stage::Dead(error) => outputs.extend(self.dead_letter(unit, taken, &error)?),
@@ -219,8 +219,8 @@ pub(super) struct Taken {
 
 impl Taken {
     /// Behind an internal topic our header comes off and the record's own key comes back.
-    fn new(mut fetched: Fetched, coordinates: Option<Coordinates>, topic: &str) -> Self {
-        let Some(c) = coordinates else {
+    fn new(mut fetched: Fetched, stamp: Option<SourceStamp>, topic: &str) -> Self {
+        let Some(c) = stamp else {
             let (offset, partition) = (fetched.at.offset, fetched.at.partition);
             return Self { fetched, input: InputRef { offset, partition, topic: topic.to_owned() } };
         };

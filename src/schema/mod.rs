@@ -6,7 +6,6 @@
 mod attack;
 mod boundary;
 mod broadcast;
-mod coordinates;
 mod dead_letter;
 mod decision;
 mod document;
@@ -14,6 +13,7 @@ mod headers;
 mod ids;
 mod retrieval_log;
 mod review;
+mod source_stamp;
 mod vector;
 mod write;
 
@@ -26,7 +26,6 @@ pub use broadcast::{
     ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
     Scope,
 };
-pub use coordinates::{Coordinates, OriginalKey};
 pub use dead_letter::DeadLetterStub;
 pub use decision::{
     Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
@@ -37,5 +36,6 @@ pub use headers::{Headers, names as header};
 pub use ids::{Ids, Kind as IdKind};
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
+pub use source_stamp::{OriginalKey, SourceStamp};
 pub use vector::{ONE, Vector, to_cosine};
 pub use write::{Embedding, Op, Origin, RawWrite};

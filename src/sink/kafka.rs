@@ -2,9 +2,8 @@
 //! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
 #![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
 
-use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -12,6 +11,8 @@ use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::{Output, size};
+use super::transactions::{CommitError, Delivered, InputOffset, Transactions};
 use super::triage::{Call, Failure, triage};
 use crate::clock::{Millis, monotonic};
 use crate::error::{Action, Code, Error, Result};
@@ -20,31 +21,6 @@ use crate::source::GroupMetadata;
 
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
-
-/// A failed step of a transaction with what to do about it.
-#[derive(Debug)]
-pub struct CommitError {
-    /// What to do.
-    pub action: Action,
-    /// Why.
-    pub error: Error,
-}
-
-impl CommitError {
-    fn of(call: Call, e: &KafkaError) -> Self {
-        let failure = Failure::of(call, e);
-        let action = triage(failure);
-        let code = match action {
-            Action::Rebuild => Code::TransactionUnknown,
-            Action::Stop => Code::BrokerRefused,
-            _ => Code::TransactionAborted,
-        };
-        Self { action, error: Error::new(code, format!("{call:?}: {e}")) }
-    }
-}
-
-/// Changelog offsets of delivered records, by unit: the last one.
-pub type Delivered = HashMap<i32, i64>;
 
 #[derive(Debug, Default)]
 struct Deliveries {
@@ -100,22 +76,33 @@ pub struct Relayed {
     pub key: Option<Vec<u8>>,
     /// Value.
     pub value: Option<Vec<u8>>,
-    /// Headers, with the coordinates behind them.
+    /// Headers, with the stamp behind them.
     pub headers: Headers,
     /// Record time.
     pub timestamp: Millis,
+}
+
+impl Relayed {
+    /// Size on the wire, roughly, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size(self.key.as_ref().map_or(0, Vec::len), self.value.as_deref(), &self.headers)
+    }
 }
 
 /// One producer, owned by the thread that makes its transactions.
 pub struct TransactionalProducer {
     producer: BaseProducer<Context>,
     transactional: bool,
-    open: bool,
+    timeout: Duration,
+    opened: Option<Instant>,
 }
+
+type Outcome<T> = std::result::Result<T, CommitError>;
 
 impl std::fmt::Debug for TransactionalProducer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TransactionalProducer").field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("TransactionalProducer").field("opened", &self.opened).finish_non_exhaustive()
     }
 }
 
@@ -146,7 +133,7 @@ impl TransactionalProducer {
         let producer: BaseProducer<Context> = config
             .create_with_context(Context::default())
             .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
-        let this = Self { producer, transactional: transactional_id.is_some(), open: false };
+        let this = Self { producer, transactional: transactional_id.is_some(), timeout, opened: None };
         if this.transactional {
             this.fence()?;
         }
@@ -166,25 +153,8 @@ impl TransactionalProducer {
         }
     }
 
-    /// Begins a transaction unless one is open.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn begin(&mut self) -> std::result::Result<(), CommitError> {
-        if self.open || !self.transactional {
-            self.open = true;
-            return Ok(());
-        }
-        self.producer.begin_transaction().map_err(|e| CommitError::of(Call::Begin, &e))?;
-        self.open = true;
-        Ok(())
-    }
-
     /// Hands a record to the client; a full queue is waited for.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn send(
+    fn hand_over(
         &self,
         topic: &str,
         partition: i32,
@@ -192,7 +162,7 @@ impl TransactionalProducer {
         value: Option<&[u8]>,
         headers: &Headers,
         changelog: bool,
-    ) -> std::result::Result<(), CommitError> {
+    ) -> Outcome<()> {
         let opaque = usize::from(changelog);
         let mut record: BaseRecord<'_, [u8], [u8], usize> =
             BaseRecord::with_opaque_to(topic, opaque).partition(partition).key(key);
@@ -205,14 +175,15 @@ impl TransactionalProducer {
         self.enqueue(record)
     }
 
-    /// Hands a record of an input to the client, under its own record time; a full queue is waited for.
+    /// Hands a record of an input over under its own record time; a full queue is waited for.
     ///
     /// # Errors
     /// By triage.
-    pub fn relay(&self, topic: &str, r: &Relayed) -> std::result::Result<(), CommitError> {
-        // To the client time 0 means now; the coordinates keep the original.
-        let mut record =
-            BaseRecord::with_opaque_to(topic, 0).partition(r.partition).timestamp(if r.timestamp == 0 { 1 } else { r.timestamp });
+    pub fn relay(&self, topic: &str, r: &Relayed) -> Outcome<()> {
+        // To the client time 0 means now; the stamp keeps the original.
+        let timestamp = if r.timestamp == 0 { 1 } else { r.timestamp };
+        let mut record: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(topic, 0).partition(r.partition).timestamp(timestamp);
         if let Some(key) = &r.key {
             record = record.key(key.as_slice());
         }
@@ -222,15 +193,15 @@ impl TransactionalProducer {
         self.enqueue(record.headers(owned(&r.headers)))
     }
 
-    fn enqueue(&self, mut record: BaseRecord<'_, [u8], [u8], usize>) -> std::result::Result<(), CommitError> {
-        let deadline = monotonic() + CALL;
+    fn enqueue(&self, mut record: BaseRecord<'_, [u8], [u8], usize>) -> Outcome<()> {
+        let deadline = self.deadline();
         loop {
             match self.producer.send(record) {
                 Ok(()) => return Ok(()),
                 Err((e, back)) => {
                     let failed = CommitError::of(Call::Send, &e);
                     if failed.action != Action::RetrySame || monotonic() > deadline {
-                        return Err(CommitError { action: escalate(failed.action), error: failed.error });
+                        return Err(failed.escalated());
                     }
                     record = back;
                     self.producer.poll(Duration::from_millis(1));
@@ -239,17 +210,41 @@ impl TransactionalProducer {
         }
     }
 
-    /// Serves delivery reports.
-    pub fn poll(&self) {
-        self.producer.poll(Duration::ZERO);
+    /// A call ends before the broker would end the transaction (I6).
+    fn deadline(&self) -> Instant {
+        let call = monotonic() + CALL;
+        self.opened.map_or(call, |t| call.min(t + self.timeout))
     }
 
-    /// Waits until all records are delivered; returns the changelog's last offsets.
-    ///
-    /// # Errors
-    /// A failed delivery, or the deadline.
-    pub fn drain(&self) -> std::result::Result<Delivered, CommitError> {
-        let deadline = monotonic() + CALL;
+    fn rest(&self) -> Duration {
+        self.deadline().saturating_duration_since(monotonic()).max(Duration::from_millis(100))
+    }
+}
+
+impl Transactions for TransactionalProducer {
+    type Group = GroupMetadata;
+
+    fn begin(&mut self) -> Outcome<()> {
+        if self.opened.is_some() {
+            return Ok(());
+        }
+        if self.transactional {
+            self.producer.begin_transaction().map_err(|e| CommitError::of(Call::Begin, &e))?;
+        }
+        self.opened = Some(monotonic());
+        Ok(())
+    }
+
+    fn send(&mut self, topic: &str, o: &Output) -> Outcome<()> {
+        self.hand_over(topic, o.partition, &o.key, o.value.as_deref(), &o.headers, false)
+    }
+
+    fn log_change(&mut self, topic: &str, unit: i32, key: &[u8], value: Option<&[u8]>) -> Outcome<()> {
+        self.hand_over(topic, unit, key, value, &Vec::new(), true)
+    }
+
+    fn drain(&mut self) -> Outcome<Delivered> {
+        let deadline = self.deadline();
         while self.producer.flush(Duration::ZERO).is_err() {
             self.producer.poll(Duration::ZERO);
             if self.producer.in_flight_count() == 0 {
@@ -268,52 +263,37 @@ impl TransactionalProducer {
         }
     }
 
-    /// Adds the inputs' next offsets.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn send_offsets<'a>(
-        &self,
-        offsets: impl Iterator<Item = (&'a str, i32, i64)>,
-        group: &GroupMetadata,
-    ) -> std::result::Result<(), CommitError> {
+    fn send_offsets(&mut self, offsets: &[InputOffset], group: &GroupMetadata) -> Outcome<()> {
         if !self.transactional {
             return Ok(());
         }
         let mut list = TopicPartitionList::new();
-        for (topic, partition, next) in offsets {
-            drop(list.add_partition_offset(topic, partition, Offset::Offset(next)));
+        for o in offsets {
+            drop(list.add_partition_offset(&o.topic, o.partition, Offset::Offset(o.next)));
         }
-        let deadline = monotonic() + CALL;
+        let deadline = self.deadline();
         loop {
-            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, CALL) else {
+            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, self.rest()) else {
                 return Ok(());
             };
             let failed = CommitError::of(Call::Offsets, &e);
             if failed.action != Action::RetrySame || monotonic() > deadline {
-                return Err(CommitError { action: escalate(failed.action), error: failed.error });
+                return Err(failed.escalated());
             }
         }
     }
 
-    /// Commits what was drained.
-    ///
-    /// # Errors
-    /// By triage; an unknown outcome is `Rebuild`.
-    pub fn commit(&mut self) -> std::result::Result<(), CommitError> {
-        self.open = false;
+    fn commit(&mut self) -> Outcome<()> {
+        let rest = self.rest();
+        self.opened = None;
         if !self.transactional {
             return Ok(());
         }
-        self.producer.commit_transaction(CALL).map_err(|e| CommitError::of(Call::Commit, &e))
+        self.producer.commit_transaction(rest).map_err(|e| CommitError::of(Call::Commit, &e))
     }
 
-    /// Aborts; queued records are dropped.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn abort(&mut self) -> std::result::Result<(), CommitError> {
-        self.open = false;
+    fn abort(&mut self) -> Outcome<()> {
+        self.opened = None;
         if !self.transactional {
             return Ok(());
         }
@@ -331,14 +311,13 @@ impl TransactionalProducer {
         drop(self.producer.context().with(std::mem::take));
         result
     }
+
+    fn poll(&mut self) {
+        self.producer.poll(Duration::ZERO);
+    }
 }
 
 fn owned(headers: &Headers) -> OwnedHeaders {
     let room = OwnedHeaders::new_with_capacity(headers.len());
     headers.iter().fold(room, |all, (name, value)| all.insert(Header { key: name, value: value.as_deref() }))
-}
-
-/// A call that may be repeated, but was for too long.
-fn escalate(action: Action) -> Action {
-    if action == Action::RetrySame { Action::Abort } else { action }
 }

@@ -18,9 +18,9 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::client::{Reader, reader};
-use super::kafka::{GroupMetadata, fetched};
+use super::kafka::{GroupMetadata, record};
 use super::tail::{Bounds, last_record, watermarks};
-use super::{At, Fetched};
+use super::Fetched;
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Role, Topology};
@@ -190,7 +190,7 @@ impl LeaderReader {
             match item {
                 Ok(message) => {
                     if fresh && message.topic() == self.source {
-                        heard.push(Heard::Record(fetched(&message, self.role, term)));
+                        heard.push(Heard::Record(record(&message, self.role, term)));
                     }
                 }
                 Err(KafkaError::PartitionEOF(partition)) => heard.extend(fresh.then_some(Heard::End(partition))),

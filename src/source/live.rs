@@ -1,7 +1,6 @@
 //! The topology against the live cluster: create what lacks, refuse what disagrees.
 #![allow(clippy::disallowed_methods)] // start-up calls with their own deadlines
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -13,9 +12,9 @@ use rdkafka::error::RDKafkaErrorCode;
 use super::client::{Reader, reader};
 use super::internal;
 use crate::error::{Code, Error, Result};
-use crate::topology::{Cleanup, Retention, Role, Timestamps, Topic, Topology};
+use crate::topology::{Cleanup, Retention, Role, Timestamps, Topology};
 
-const CALL: Duration = Duration::from_secs(15);
+pub(super) const CALL: Duration = Duration::from_secs(15);
 /// Tombstones stay this long; a state older than half of it is rebuilt.
 const DELETE_RETENTION_MS: &str = "86400000";
 /// Timestamps may be at most this far ahead.
@@ -46,10 +45,14 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             ));
         }
     }
-    if with_settings { settings(client, topology) } else { Ok(()) }
+    if !with_settings {
+        return Ok(());
+    }
+    settings(client, topology)?;
+    internal::check(client, topology)
 }
 
-fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
+pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
     let admin = client.create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -60,18 +63,19 @@ fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, to
 
 fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
     let (admin, runtime) = admin(client)?;
-    let topics: Vec<(Role, &Topic)> = topology
-        .sources
-        .iter()
-        .map(|(role, topic)| (*role, topic))
-        .chain(Role::ALL.iter().map(|role| (*role, topology.topic(*role))))
-        .collect();
-    let names: Vec<&str> = topics.iter().map(|(_, t)| t.name.as_str()).collect();
-    let found = described(&admin, &runtime, &names)?;
-    for (role, topic) in topics {
+    let resources: Vec<ResourceSpecifier<'_>> =
+        Role::ALL.iter().map(|r| ResourceSpecifier::Topic(&topology.source(*r).name)).collect();
+    let options = AdminOptions::new().request_timeout(Some(CALL));
+    let answers = runtime
+        .block_on(admin.describe_configs(&resources, &options))
+        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
+    for (role, answer) in Role::ALL.iter().zip(answers) {
+        let topic = topology.source(*role);
         let name = &topic.name;
-        let of = |topic: &str, key: &str| found.get(topic).and_then(|s| s.get(key)).cloned().unwrap_or_default();
-        let value = |key: &str| of(name, key);
+        let resource = answer.map_err(|e| {
+            Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
+        })?;
+        let value = |key: &str| resource.get(key).and_then(|e| e.value.clone()).unwrap_or_default();
         let refuse = |what: String| {
             Err(Error::new(
                 Code::BrokerRefused,
@@ -87,12 +91,6 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
         if topic.cleanup == Cleanup::Compact && !value("cleanup.policy").contains("compact") {
             return refuse("cleanup.policy is not compact".to_owned());
         }
-        if topology.is_repartitioned(role) && name == topology.name(role) {
-            let source = |key: &str| of(&topology.source(role).name, key);
-            if let Some(what) = internal::disagrees(topology, role, FRAMING, source, value) {
-                return refuse(what);
-            }
-        }
         let output = !matches!(role, Role::MemoryWrites | Role::RetrievalLogs);
         let largest = value("max.message.bytes").parse::<usize>().unwrap_or(usize::MAX);
         if output && largest < topology.main.limits.max_output_bytes + FRAMING {
@@ -102,79 +100,35 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// Settings of topics by name and key.
-fn described(
-    admin: &AdminClient<DefaultClientContext>,
-    runtime: &tokio::runtime::Runtime,
-    names: &[&str],
-) -> Result<HashMap<String, HashMap<String, String>>> {
-    let resources: Vec<ResourceSpecifier<'_>> = names.iter().map(|n| ResourceSpecifier::Topic(n)).collect();
-    let options = AdminOptions::new().request_timeout(Some(CALL));
-    let answers = runtime
-        .block_on(admin.describe_configs(&resources, &options))
-        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
-    let mut found = HashMap::new();
-    for (name, answer) in names.iter().zip(answers) {
-        let resource = answer.map_err(|e| {
-            Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
-        })?;
-        let values = resource.entries.into_iter().filter_map(|e| Some((e.name, e.value?)));
-        found.insert((*name).to_owned(), values.collect());
-    }
-    Ok(found)
-}
-
-/// Creates the topics that lack; returns their names. Internal topics come last: they are sized by their
-/// sources.
+/// Creates the topics that lack; returns their names.
 ///
 /// # Errors
 /// `broker_unreachable`, `broker_refused`.
 pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Result<Vec<String>> {
     let (admin, runtime) = admin(client)?;
-    let declared = Role::ALL.iter().map(|r| topology.source(*r));
-    let mut created = create(&admin, &runtime, declared.map(|t| (t, settings_of(topology, t))), replication)?;
-    let names: Vec<&str> = topology.sources.values().map(|t| t.name.as_str()).collect();
-    if names.is_empty() {
-        return Ok(created);
-    }
-    let found = described(&admin, &runtime, &names)?;
-    let behind = topology.sources.iter().map(|(role, source)| {
-        let largest = found.get(&source.name).and_then(|s| s.get("max.message.bytes")?.parse().ok());
-        let settings = internal::settings(topology, *role, largest.unwrap_or(i32::MAX as usize), FRAMING);
-        (topology.topic(*role), settings)
-    });
-    created.extend(create(&admin, &runtime, behind, replication)?);
-    Ok(created)
-}
-
-fn settings_of(topology: &Topology, t: &Topic) -> Vec<(String, String)> {
-    let retention = match t.retention {
-        Retention::Forever => "-1".to_owned(),
-        Retention::For(d) => d.as_millis().to_string(),
-    };
-    let cleanup = if t.cleanup == Cleanup::Compact { "compact" } else { "delete" };
-    let mut settings = vec![("cleanup.policy", cleanup.to_owned()), ("retention.ms", retention)];
-    if t.cleanup == Cleanup::Compact {
-        settings.push(("delete.retention.ms", DELETE_RETENTION_MS.to_owned()));
-    }
-    if t.timestamps.is_some() {
-        settings.push(("message.timestamp.after.max.ms", AHEAD_MS.to_string()));
-    } else {
-        settings.push(("max.message.bytes", (topology.main.limits.max_output_bytes + FRAMING).to_string()));
-    }
-    settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-fn create<'a>(
-    admin: &AdminClient<DefaultClientContext>,
-    runtime: &tokio::runtime::Runtime,
-    topics: impl Iterator<Item = (&'a Topic, Vec<(String, String)>)>,
-    replication: i32,
-) -> Result<Vec<String>> {
-    let topics: Vec<_> = topics.collect();
-    let new = topics.iter().map(|(t, settings)| {
-        let new = NewTopic::new(&t.name, t.partitions, TopicReplication::Fixed(replication));
-        settings.iter().fold(new, |new, (key, value)| new.set(key, value))
+    let output_max = (topology.main.limits.max_output_bytes + FRAMING).to_string();
+    let retentions: Vec<String> = Role::ALL
+        .iter()
+        .map(|r| match topology.source(*r).retention {
+            Retention::Forever => "-1".to_owned(),
+            Retention::For(d) => d.as_millis().to_string(),
+        })
+        .collect();
+    let ahead = AHEAD_MS.to_string();
+    let new = Role::ALL.iter().zip(&retentions).map(|(role, retention)| {
+        let t = topology.source(*role);
+        let mut new = NewTopic::new(&t.name, t.partitions, TopicReplication::Fixed(replication))
+            .set("cleanup.policy", if t.cleanup == Cleanup::Compact { "compact" } else { "delete" })
+            .set("retention.ms", retention);
+        if t.cleanup == Cleanup::Compact {
+            new = new.set("delete.retention.ms", DELETE_RETENTION_MS);
+        }
+        if t.timestamps.is_some() {
+            new = new.set("message.timestamp.after.max.ms", &ahead);
+        } else {
+            new = new.set("max.message.bytes", &output_max);
+        }
+        new
     });
     let new: Vec<NewTopic<'_>> = new.collect();
     let options = AdminOptions::new().request_timeout(Some(CALL)).operation_timeout(Some(CALL));
@@ -191,5 +145,6 @@ fn create<'a>(
             }
         }
     }
+    created.extend(internal::create(client, topology, replication)?);
     Ok(created)
 }

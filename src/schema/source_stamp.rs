@@ -14,9 +14,9 @@ pub enum OriginalKey {
     Other(Vec<u8>),
 }
 
-/// Coordinates in the source topic.
+/// SourceStamp in the source topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Coordinates {
+pub struct SourceStamp {
     /// Topic.
     pub topic: String,
     /// Partition.
@@ -29,7 +29,7 @@ pub struct Coordinates {
     pub key: OriginalKey,
 }
 
-impl Coordinates {
+impl SourceStamp {
     /// Puts them behind the record's own headers. Position is what counts: a producer may send a header
     /// of the same name, but never behind this one.
     pub fn attach(&self, headers: &mut Headers) {
@@ -42,14 +42,14 @@ impl Coordinates {
                 value.extend_from_slice(key);
             }
         }
-        headers.push((header::COORDINATES.to_owned(), Some(value)));
+        headers.push((header::SOURCE_STAMP.to_owned(), Some(value)));
     }
 
     /// Reads the last header; `None` when it is not ours.
     #[must_use]
     pub fn of(headers: &Headers) -> Option<Self> {
         let (name, value) = headers.last()?;
-        if name != header::COORDINATES {
+        if name != header::SOURCE_STAMP {
             return None;
         }
         let mut parts = value.as_deref()?.splitn(5, |b| *b == b'/');
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn headers() -> impl Strategy<Value = Headers> {
-        let name = prop_oneof![Just(header::COORDINATES.to_owned()), "[a-z]{1,8}"];
+        let name = prop_oneof![Just(header::SOURCE_STAMP.to_owned()), "[a-z]{1,8}"];
         let value = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..30));
         proptest::collection::vec((name, value), 0..6)
     }
@@ -97,17 +97,17 @@ mod tests {
         fn come_back_and_cannot_be_forged(
             mut own in headers(), topic in "[A-Za-z0-9._-]{1,60}", partition: i32, offset: i64, timestamp: i64, key in key(),
         ) {
-            let put = Coordinates { topic, partition, offset, timestamp, key };
+            let put = SourceStamp { topic, partition, offset, timestamp, key };
             let before = own.clone();
             put.attach(&mut own);
-            prop_assert_eq!(Coordinates::of(&own), Some(put));
+            prop_assert_eq!(SourceStamp::of(&own), Some(put));
             own.pop();
             prop_assert_eq!(own, before);
         }
 
         #[test]
         fn any_bytes_are_read_without_a_panic(value in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Coordinates::of(&vec![(header::COORDINATES.to_owned(), Some(value))]);
+            let _ = SourceStamp::of(&vec![(header::SOURCE_STAMP.to_owned(), Some(value))]);
         }
     }
 }
