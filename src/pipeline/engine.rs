@@ -9,7 +9,7 @@ use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::Encoded;
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
-use crate::schema::{SourceStamp, Ids, InputRef, Op, OriginalKey, Vector, Versions};
+use crate::schema::{Ids, InputRef, Op, OriginalKey, SourceStamp, Vector, Versions};
 use crate::score::Settings as MemsadSettings;
 use crate::session::SprtTable;
 use crate::sink::Output;

@@ -17,10 +17,10 @@ use rdkafka::message::Message;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::Fetched;
 use super::client::{Reader, reader};
 use super::kafka::{GroupMetadata, record};
 use super::tail::{Bounds, last_record, watermarks};
-use super::Fetched;
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Role, Topology};
@@ -211,7 +211,9 @@ impl LeaderReader {
             | E::TopicAuthorizationFailed
             | E::GroupAuthorizationFailed
             | E::UnsupportedAssignor
-            | E::InconsistentGroupProtocol => Error::with(Code::BrokerRefused, "the repartition consumer can't go on", e),
+            | E::InconsistentGroupProtocol => {
+                Error::with(Code::BrokerRefused, "the repartition consumer can't go on", e)
+            }
             _ => {
                 tracing::warn!(error = %e, "repartition consumer");
                 return Ok(());
@@ -241,7 +243,7 @@ impl LeaderReader {
     /// Sabotage only: offsets outside of any transaction.
     pub fn commit_alone(&self, offsets: &BTreeMap<i32, i64>) {
         let mut list = TopicPartitionList::new();
-        for (partition, next) in offsets {
+        for (partition, next) in offsets.iter().filter(|(_, next)| **next >= 0) {
             drop(list.add_partition_offset(&self.source, *partition, Offset::Offset(*next)));
         }
         drop(self.consumer.commit(&list, rdkafka::consumer::CommitMode::Sync));
@@ -324,7 +326,9 @@ impl SourceOffsets {
 
     fn of(&self, group: &Reader) -> Result<BTreeMap<i32, i64>> {
         let mut list = TopicPartitionList::new();
-        (0..self.partitions).for_each(|p| drop(list.add_partition(&self.source, p)));
+        for partition in 0..self.partitions {
+            list.add_partition(&self.source, partition);
+        }
         let unreachable = |e| Error::with(Code::BrokerUnreachable, "committed offsets can't be read", e);
         let found = group.committed_offsets(list, CALL).map_err(unreachable)?;
         let mut offsets = BTreeMap::new();
