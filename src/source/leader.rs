@@ -51,9 +51,12 @@ pub struct LeaderOptions<'a> {
     pub group: &'a str,
     /// Static membership id.
     pub instance: &'a str,
+    /// Terms count on from here.
+    pub term: u64,
 }
 
 struct Context {
+    joined: AtomicBool,
     leads: AtomicBool,
     term: AtomicU64,
     lock: String,
@@ -78,9 +81,11 @@ impl ConsumerContext for Context {
             for e in list.elements() {
                 drop(held.add_partition_offset(e.topic(), e.partition(), Offset::End));
             }
+            self.joined.store(true, Ordering::SeqCst);
             self.leads.store(list.find_partition(&self.lock, 0).is_some(), Ordering::SeqCst);
             consumer.assign(&held).and_then(|()| consumer.pause(&held))
         } else {
+            self.joined.store(false, Ordering::SeqCst);
             self.leads.store(false, Ordering::SeqCst);
             consumer.unassign()
         };
@@ -129,7 +134,12 @@ impl LeaderReader {
             .set("fetch.message.max.bytes", "4194304")
             .set("fetch.wait.max.ms", "100")
             .set("fetch.error.backoff.ms", "100");
-        let context = Context { leads: AtomicBool::new(false), term: AtomicU64::new(0), lock: lock.clone() };
+        let context = Context {
+            joined: AtomicBool::new(false),
+            leads: AtomicBool::new(false),
+            term: AtomicU64::new(o.term),
+            lock: lock.clone(),
+        };
         let consumer: BaseConsumer<Context> = c
             .create_with_context(context)
             .map_err(|e| Error::with(Code::ConfigInvalid, "the repartition consumer can't be made", e))?;
@@ -142,6 +152,12 @@ impl LeaderReader {
     #[must_use]
     pub fn term(&self) -> u64 {
         self.consumer.context().term.load(Ordering::SeqCst)
+    }
+
+    /// Whether the group has given this member an assignment, be it empty, as of the last poll.
+    #[must_use]
+    pub fn joined(&self) -> bool {
+        self.consumer.context().joined.load(Ordering::SeqCst)
     }
 
     /// Whether this member leads, as of the last poll.

@@ -73,3 +73,35 @@ fn period(d: std::time::Duration) -> String {
     }
     humantime::format_duration(d).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The internal topic stands where its source stood, is as wide as the units, and is the unit's input.
+    #[test]
+    fn a_repartitioned_input_is_shown_with_both_topics() {
+        let topics = include_str!("../../topology/topics.yaml").replace(
+            "memory-writes:    { partitions: 6, key: boundary,",
+            "memory-writes:    { partitions: 12, key: original, repartition: auto,",
+        );
+        let mut t = Topology::parse(include_str!("../../topology/memsluice.yaml"), &topics).unwrap();
+        t.prefix("x-");
+        assert_eq!(
+            (t.units(), t.is_repartitioned(Role::MemoryWrites), t.is_repartitioned(Role::RetrievalLogs)),
+            (6, true, false)
+        );
+        assert_eq!(t.source(Role::MemoryWrites).name, "x-memory-writes");
+        assert_eq!(t.name(Role::MemoryWrites), "x-memsluice-memory-writes-repartition");
+        let text = describe(&t);
+        for line in [
+            "  x-memory-writes -> repartition -> x-memsluice-memory-writes-repartition -> decode -> ",
+            "  x-memory-writes       12 partitions  key original  delete   7d        memory-write",
+            "  x-memsluice-memory-writes-repartition   6 partitions  key boundary  delete   7d        memory-write",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        t.without_repartition();
+        assert_eq!((t.name(Role::MemoryWrites), t.is_repartitioned(Role::MemoryWrites)), ("x-memory-writes", false));
+    }
+}

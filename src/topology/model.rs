@@ -460,6 +460,11 @@ impl Topology {
         }
     }
 
+    /// Takes the sources back: without a broker nothing goes through an internal topic.
+    pub fn without_repartition(&mut self) {
+        self.topics.extend(std::mem::take(&mut self.sources));
+    }
+
     /// Puts `prefix` in front of every physical name.
     pub fn prefix(&mut self, prefix: &str) {
         for topic in self.topics.values_mut().chain(self.sources.values_mut()) {

@@ -87,6 +87,17 @@ fn a_create_and_a_delete_by_two_partitioners_keep_their_order() {
     eprintln!("split between partitions: {backlog} of 150 in the backlog, {live} of 150 live");
 }
 
+/// The guard goes red: without the merge some deletes come before their creates.
+#[test]
+fn repartition_without_the_merge_goes_red() {
+    let Some(mut bench) = Bench::with_topics("order-red", &AUTO) else { return };
+    bench.set("MEMSLUICE__SABOTAGE", "repartition_merge_off");
+    Writers::new(&bench).create_and_delete(0..150);
+    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
+    let alive = bench.last_of_each_key("committed-memory").values().filter(|deleted| !**deleted).count();
+    assert!(alive > 0, "the test of the order must see what the merge prevents");
+}
+
 /// The leader of both flows is killed under load: the other member takes over, nothing is lost or doubled.
 #[test]
 fn another_member_takes_over_a_killed_leader() {

@@ -28,6 +28,10 @@ const FAILURES: u32 = 6;
 const LOOK: Duration = Duration::from_millis(500);
 /// Records relayed between two looks at the consumer.
 const SLICE: usize = 2000;
+/// After this long outside of the group the consumer is taken for stuck and replaced.
+const OUTSIDE: Duration = Duration::from_secs(60);
+/// Replacements in a row before the process ends.
+const REJOINS: u32 = 3;
 /// How often the source's partition count is looked at.
 const RECOUNT: Duration = Duration::from_secs(30);
 
@@ -58,6 +62,8 @@ pub(super) struct Flow {
     /// No reign begins before this.
     not_before: Instant,
     failures: u32,
+    joined: Instant,
+    rejoins: u32,
     looked: Instant,
     counted: Instant,
     relayed: u64,
@@ -85,7 +91,7 @@ impl From<Error> for Failed {
 impl Flow {
     pub(super) fn new(settings: RepartitionSettings, role: Role) -> Result<Self> {
         let group = settings.flow_group(role);
-        let options = settings.leader_options(role, &group);
+        let options = settings.leader_options(role, &group, 0);
         let offsets = SourceOffsets::new(&options, &settings.group)?;
         let ends = if settings.until_end { Some(offsets.ends()?) } else { None };
         let reader = LeaderReader::start(&options)?;
@@ -99,6 +105,8 @@ impl Flow {
             reign: None,
             not_before: now,
             failures: 0,
+            joined: now,
+            rejoins: 0,
             looked: now,
             counted: now,
             relayed: 0,
@@ -143,6 +151,7 @@ impl Flow {
         } else {
             self.take(heard);
         }
+        self.stay_joined()?;
         if !self.reader.leads() {
             return self.at_end_elsewhere().map_err(Failed::from);
         }
@@ -160,6 +169,28 @@ impl Flow {
             self.commit()?;
         }
         Ok(finished)
+    }
+
+    /// librdkafka may lose a group for good when its only broker pauses: a new consumer finds it again.
+    fn stay_joined(&mut self) -> Result<()> {
+        if self.reader.joined() {
+            (self.joined, self.rejoins) = (monotonic(), 0);
+        }
+        if self.joined.elapsed() < OUTSIDE {
+            return Ok(());
+        }
+        self.rejoins += 1;
+        if self.rejoins > REJOINS {
+            return Err(Error::new(Code::BrokerUnreachable, "the repartition group took in none of three consumers"));
+        }
+        tracing::warn!(attempt = self.rejoins, "joining the repartition group with a new consumer");
+        self.abdicate();
+        self.reader.close();
+        let group = self.settings.flow_group(self.role);
+        self.term += 1;
+        self.reader = LeaderReader::start(&self.settings.leader_options(self.role, &group, self.term))?;
+        self.joined = monotonic();
+        Ok(())
     }
 
     fn patience(&self) -> Duration {
@@ -208,6 +239,9 @@ impl Flow {
     fn lanes(&self, next: &BTreeMap<i32, i64>) -> Lanes {
         let idle = self.ends.is_none().then_some(self.topology().main.consumer.max_task_idle);
         let mut lanes = Lanes::new(next.keys().copied(), idle);
+        if self.settings.sabotage == Some(Sabotage::RepartitionMergeOff) {
+            next.keys().for_each(|p| lanes.done(*p));
+        }
         for (partition, end) in self.ends.iter().flatten() {
             if next.get(partition).is_some_and(|n| n > end) || *end < 0 {
                 lanes.done(*partition);
@@ -246,9 +280,11 @@ impl Flow {
 
     fn relay(&mut self) -> std::result::Result<(), Failed> {
         let now = monotonic();
+        if let Some(reign) = &mut self.reign {
+            reign.producer.poll();
+        }
         for _ in 0..SLICE {
             let Some(reign) = &mut self.reign else { return Ok(()) };
-            reign.producer.poll();
             if reign.records >= self.settings.topology.main.commit.max_records
                 || reign.bytes >= self.settings.topology.main.commit.max_bytes
             {

@@ -53,8 +53,8 @@ impl RepartitionSettings {
         format!("{}{}-{}.repartition", self.prefix, self.topology.main.application, role.as_str())
     }
 
-    fn leader_options<'a>(&'a self, role: Role, group: &'a str) -> LeaderOptions<'a> {
-        LeaderOptions { client: &self.client, topology: &self.topology, role, group, instance: &self.instance }
+    fn leader_options<'a>(&'a self, role: Role, group: &'a str, term: u64) -> LeaderOptions<'a> {
+        LeaderOptions { client: &self.client, topology: &self.topology, role, group, instance: &self.instance, term }
     }
 }
 
@@ -74,11 +74,11 @@ impl Repartition {
         let mut this = Self { stop: settings.stop.clone(), flows: Vec::new() };
         for role in settings.topology.sources.keys() {
             let flow = Flow::new(settings.clone(), *role)?;
-            let stop = settings.stop.clone();
+            let mut failed = StopUnlessDone(Some(settings.stop.clone()));
             let body = move || {
                 let result = flow.run();
-                if result.is_err() {
-                    stop.store(true, Ordering::Relaxed);
+                if result.is_ok() {
+                    failed.0 = None;
                 }
                 result
             };
@@ -113,6 +113,17 @@ impl Repartition {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.finish()
+    }
+}
+
+/// Ends the process with a flow that fails or panics.
+struct StopUnlessDone(Option<Arc<AtomicBool>>);
+
+impl Drop for StopUnlessDone {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.0 {
+            stop.store(true, Ordering::Relaxed);
+        }
     }
 }
 
