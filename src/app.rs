@@ -15,9 +15,9 @@ use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, State};
+use crate::state::{Db, Restorer, Standby, State};
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -118,9 +118,13 @@ pub fn run(
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone())).transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
     let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?;
+    if broker == BrokerKind::Real {
+        restorer = restorer.with_ids(TopicIds::new(&client)?);
+    }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let repartition = repartition(setup, &client, &options)?;
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
@@ -139,6 +143,7 @@ pub fn run(
         broadcast,
         registry,
         restorer,
+        standby,
         poll,
         budget,
         heartbeat,

@@ -25,6 +25,7 @@ const TOPOLOGY_RULES: [&str; 23] = [
     "needs cleanup",
     "needs key",
     "must be declared with changelog",
+    "have standby all or none",
     "the binary has no store",
     "does not co-assign",
     "don't fit each other",

@@ -74,11 +74,12 @@ impl Repartition {
         let mut this = Self { stop: settings.stop.clone(), flows: Vec::new() };
         for role in settings.topology.sources.keys() {
             let flow = Flow::new(settings.clone(), *role)?;
-            let mut failed = StopUnlessDone(Some(settings.stop.clone()));
+            let stop = settings.stop.clone();
             let body = move || {
+                let unless_done = StopUnlessDone(stop);
                 let result = flow.run();
                 if result.is_ok() {
-                    failed.0 = None;
+                    std::mem::forget(unless_done);
                 }
                 result
             };
@@ -117,13 +118,11 @@ impl Repartition {
 }
 
 /// Ends the process with a flow that fails or panics.
-struct StopUnlessDone(Option<Arc<AtomicBool>>);
+struct StopUnlessDone(Arc<AtomicBool>);
 
 impl Drop for StopUnlessDone {
     fn drop(&mut self) {
-        if let Some(stop) = &self.0 {
-            stop.store(true, Ordering::Relaxed);
-        }
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
