@@ -8,7 +8,7 @@ use memsluice::error::{Code, Error};
 use crate::support::{file_names, load, root};
 
 /// Words of the message of each `fail(` in `validate.rs`; a file must raise each.
-const TOPOLOGY_RULES: [&str; 23] = [
+const TOPOLOGY_RULES: [&str; 24] = [
     "is not a topic name of Kafka",
     "shares the name",
     "is not a topic of a unit",
