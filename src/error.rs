@@ -79,6 +79,7 @@ codes! {
     TopicMissing = "topic_missing", Stop, "create the topics: `memsluice topology apply`";
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";
+    RepartitionWithdrawn = "repartition_withdrawn", Stop, "set repartition: auto for this input again, or start with a new application id";
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
     TransactionAborted = "transaction_aborted", Abort, "no action: the transaction is rolled back and run again";
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";

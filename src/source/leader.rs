@@ -68,7 +68,9 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "repartition consumer");
+        if !matches!(error, KafkaError::PartitionEOF(_)) && error.rdkafka_error_code() != Some(E::PartitionEOF) {
+            tracing::warn!(%error, reason, "repartition consumer");
+        }
     }
 }
 
@@ -338,6 +340,14 @@ impl SourceOffsets {
             next.insert(partition, go_on(&format!("{}-{partition}", self.source), log, offset)?);
         }
         Ok(next)
+    }
+
+    /// Whether the flow has ever read this topic.
+    ///
+    /// # Errors
+    /// `broker_unreachable`.
+    pub fn was_read(&self) -> Result<bool> {
+        Ok(!self.of(&self.flow)?.is_empty())
     }
 
     fn of(&self, group: &Reader) -> Result<BTreeMap<i32, i64>> {

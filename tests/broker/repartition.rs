@@ -217,9 +217,9 @@ fn a_switch_to_auto_reads_nothing_twice() {
     assert_eq!(bench.totals(Run::until_end())["inputs"], 500);
     let found = bench.verify_with(SOURCE);
     assert!(found.clean() && found.inputs == 2_500, "{found:?}");
-    // The way back would leave records in the internal topic behind.
+    // The way back would read again what the units have decided.
     bench.replace_topics(", repartition: auto", "");
-    bench.refused(3, "topic_recreated");
+    bench.refused(3, "repartition_withdrawn");
 }
 
 /// A source that changed under the topology stops the process.
