@@ -27,7 +27,7 @@ pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, 
 pub use lanes::Lanes;
 pub use leader::{Heard, LeaderOptions, LeaderReader, SourceOffsets};
 pub use live::FRAMING;
-pub use live::{apply, preflight};
+pub use live::{apply, delete_retention, preflight};
 pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
