@@ -8,7 +8,8 @@ use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{
-    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts,
+    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, Repartition, RepartitionSettings, RunOptions,
+    Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
@@ -131,6 +132,7 @@ pub fn run(
         restorer = restorer.with_ids(TopicIds::new(&client)?);
     }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
+    let repartition = repartition(setup, &client, &options)?;
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
     let registry = registry(whole);
@@ -155,7 +157,27 @@ pub fn run(
     };
     let failpoint = setup.config.failpoint.as_deref().map(Failpoint::parse).transpose()?;
     let faults = Faults { sabotage: setup.config.sabotage, failpoint };
-    Task::new(parts, producer, options, remake, rejoin, faults).run()
+    let summary = Task::new(parts, producer, options, remake, rejoin, faults).run();
+    repartition.stop().and(summary)
+}
+
+/// Starts the flows into internal topics. Under `until_end` they come to their ends first: what they
+/// relayed is what the units have to read.
+fn repartition(setup: &Setup, client: &Client, options: &RunOptions) -> Result<Repartition> {
+    let mut flows = Repartition::start(&RepartitionSettings {
+        client: client.clone(),
+        topology: setup.topology.clone(),
+        group: setup.group(),
+        instance: setup.config.instance_id().to_owned(),
+        prefix: setup.config.kafka.topic_prefix.clone(),
+        sabotage: setup.config.sabotage,
+        until_end: options.until_end,
+        stop: options.stop.clone(),
+    })?;
+    if options.until_end {
+        flows.finish()?;
+    }
+    Ok(flows)
 }
 
 fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {

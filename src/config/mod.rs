@@ -47,6 +47,8 @@ pub enum Sabotage {
     FreshGroupMetadata,
     /// Join with cooperative-sticky, which splits units between members.
     CooperativeSticky,
+    /// Relay a repartitioned input's partitions as they come, without their merge.
+    RepartitionMergeOff,
 }
 
 /// Broker settings.

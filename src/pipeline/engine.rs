@@ -9,7 +9,7 @@ use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::Encoded;
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
-use crate::schema::{Coordinates, Ids, Op, Vector, Versions};
+use crate::schema::{Coordinates, Ids, InputRef, Isolation, Op, OriginalKey, SourceStamp, Vector, Versions};
 use crate::score::Settings as MemsadSettings;
 use crate::session::SprtTable;
 use crate::sink::Output;
@@ -67,6 +67,8 @@ pub struct Pending {
     pub fetched: Fetched,
     /// What it is.
     pub stage: Stage,
+    /// Where it came from, when it came through an internal topic.
+    pub stamp: Option<SourceStamp>,
 }
 
 /// What the embed stage has to do.
@@ -142,14 +144,19 @@ impl Engine {
 
     /// Decode and policy; says what to embed.
     #[must_use]
-    pub fn admit(&self, fetched: Fetched) -> (Pending, Embeds) {
+    pub fn admit(&self, mut fetched: Fetched) -> (Pending, Embeds) {
+        let internal = self.topology.is_repartitioned(fetched.at.role);
+        let stamp = internal.then(|| SourceStamp::of(&fetched.headers)).flatten();
+        if let Some(c) = &stamp {
+            fetched.at.timestamp = c.timestamp;
+        }
         let (stage, embeds) = match (gate::skip(&fetched, self.topology.name(fetched.at.role)), fetched.at.role) {
             (Some(skip), _) => skip.map(|c| (Stage::Skip(c), Embeds::Nothing)),
             (None, Role::RetrievalLogs) => self.admit_retrieval(&fetched),
             (None, _) => self.admit_write(&fetched),
         }
         .unwrap_or_else(|e| (Stage::Dead(e), Embeds::Nothing));
-        (Pending { fetched, stage }, embeds)
+        (Pending { fetched, stage, stamp }, embeds)
     }
 
     fn admit_write(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
@@ -196,11 +203,44 @@ impl Engine {
         unit.positions.insert(topic, at.offset + 1);
         match stage {
             Stage::Dead(error) => outputs.extend(self.dead_letter(unit, taken, &error)?),
-            Stage::Skip(skipped) => outputs.extend(self.control(unit, state, at, &skipped)),
+            Stage::Skip(skipped) => outputs.extend(self.control(unit, state, &taken, &skipped)),
             Stage::Write(write, ruling) => outputs.extend(self.write(unit, state, taken, &write, &ruling, embedded)?),
-            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, at, &r, embedded)?),
+            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, &taken, &r, embedded)?),
         }
         self.settle(unit, state, ticket, &outputs)?;
         Ok(outputs)
+    }
+}
+
+/// A record under the coordinates that users see.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// As its producer sent it.
+    pub(super) fetched: Fetched,
+    /// Where it came from.
+    pub(super) input: InputRef,
+    /// What a redrive or skip of its dead letter names, in the topic that the unit reads: its own offset, or
+    /// that of the outstanding record which it is a redrive of.
+    pub(super) origin: i64,
+    /// Set while its source is isolated.
+    pub(super) isolation: Option<Isolation>,
+}
+
+impl Taken {
+    /// Behind an internal topic our header comes off and the record's own key comes back.
+    pub(super) fn new(mut fetched: Fetched, stamp: Option<SourceStamp>, topic: &str) -> Self {
+        let origin = fetched.at.offset;
+        let Some(c) = stamp else {
+            let input = InputRef { offset: origin, partition: fetched.at.partition, topic: topic.to_owned() };
+            return Self { fetched, input, origin, isolation: None };
+        };
+        fetched.headers.pop();
+        match c.key {
+            OriginalKey::Same => {}
+            OriginalKey::Absent => fetched.key = None,
+            OriginalKey::Other(key) => fetched.key = Some(key),
+        }
+        let input = InputRef { offset: c.offset, partition: c.partition, topic: c.topic };
+        Self { fetched, input, origin, isolation: None }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::engine::{Pending, Stage};
+use super::engine::{Pending, Stage, Taken};
 use super::{Engine, Unit};
 use crate::breaker::{Breaker, Circuit, Held, Peek, Step, Verdict, record_key};
 use crate::clock::rfc3339;
@@ -13,18 +13,6 @@ use crate::sink::Output;
 use crate::source::{At, Fetched};
 use crate::state::{self, Kind, State, Store, key};
 use crate::topology::{OnDeadLetter, Role};
-
-/// A record that passed the gate, with what a dead letter of it would say.
-#[derive(Debug)]
-pub(super) struct Taken {
-    /// As it came.
-    pub(super) fetched: Fetched,
-    /// What a redrive or skip of its dead letter names: its own offset, or that of the outstanding record
-    /// which it is a redrive of.
-    pub(super) origin: i64,
-    /// Set while its source is isolated.
-    pub(super) isolation: Option<Isolation>,
-}
 
 /// How a record stands to the held keys.
 #[derive(Debug)]
@@ -80,13 +68,13 @@ impl Engine {
         unit: &mut Unit,
         state: &mut State<S>,
     ) -> Result<(Taken, Ticket, Stage)> {
-        let Pending { fetched, mut stage } = pending;
+        let Pending { fetched, mut stage, stamp } = pending;
         let at = fetched.at;
         let failed = match &stage {
             Stage::Dead(error) => Some(error.code()),
             _ => None,
         };
-        let mut taken = Taken { fetched, origin: at.offset, isolation: None };
+        let mut taken = Taken::new(fetched, stamp, self.topology.name(at.role));
         let mut ticket = Ticket { at, origin: at.offset, redriven: false, queue: None };
         let counts = failed.is_some() || !unit.breaker.is_empty();
         let holds = self.holds(at.role);
@@ -193,22 +181,23 @@ impl Engine {
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
-        at: At,
+        taken: &Taken,
         skipped: &Coordinates,
     ) -> Vec<Output> {
+        let at = taken.fetched.at;
         let released = unit.release(at.role, skipped.offset, state);
         tracing::info!(%skipped, released, "a dead letter is skipped");
         if at.role != Role::MemoryWrites {
             return Vec::new();
         }
-        let mut body = self.body(unit, at);
+        let mut body = self.body(unit, at, Some(&taken.input));
         body.kind = DecisionKind::Control;
         body.reasons = vec![format!("dlq_skip:{skipped}")];
         if !released {
             body.flags.push("nothing_held".to_owned());
         }
-        let topic = self.topology.name(at.role);
-        let key = format!("control/{topic}/{}/{}", at.partition, at.offset).into_bytes();
+        let from = &taken.input;
+        let key = format!("control/{}/{}/{}", from.topic, from.partition, from.offset).into_bytes();
         vec![self.decision(unit, key, &body)]
     }
 }

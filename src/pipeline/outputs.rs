@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gate::Taken;
+use super::engine::Taken;
 use super::{Engine, Unit};
 use crate::clock::rfc3339;
 use crate::error::{Code, Error, Result};
@@ -20,7 +20,6 @@ const STUB_KEY: usize = 1024;
 /// Makes the headers of a forwarded or held record.
 pub(super) struct Forward<'a> {
     pub(super) body: &'a DecisionBody,
-    pub(super) topic: &'a str,
     pub(super) application: &'a str,
     pub(super) boundary: &'a Boundary,
 }
@@ -38,7 +37,7 @@ impl Forward<'_> {
         cloud_event(&mut out, self.application, kind, &body.id, &body.time);
         add(&mut out, h::CE_SUBJECT, &format!("{}/{}", self.boundary, body.record_id.as_deref().unwrap_or_default()));
         if let Some(input) = &body.input {
-            add(&mut out, h::CE_SEQUENCE, &format!("{}-{}-{}", self.topic, input.partition, input.offset));
+            add(&mut out, h::CE_SEQUENCE, &format!("{}-{}-{}", input.topic, input.partition, input.offset));
         }
         if let Some(expires) = &body.expires_at {
             add(&mut out, h::CE_EXPIRYTIME, expires);
@@ -110,14 +109,13 @@ impl Engine {
             }
             _ => what.to_owned(),
         };
-        let mut body = self.body(unit, at);
+        let mut body = self.body(unit, at, None);
         body.id = self.ids.of_activation(
             unit.partition,
             &shown,
             version,
             i64::try_from(unit.meta.chain.next_seq).unwrap_or(i64::MAX),
         );
-        body.input = None;
         body.kind = DecisionKind::Activation;
         let key = format!("activation/{shown}").into_bytes();
         body.activation = Some(Activation { what: shown, version });
@@ -141,18 +139,17 @@ impl Engine {
     /// Raw bytes with the record's headers under a prefix and KIP-1034 headers; a stub where they would not
     /// fit. An input of `memory-writes` also gets its decision.
     pub(super) fn dead_letter(&self, unit: &mut Unit, taken: Taken, error: &Error) -> Result<Vec<Output>> {
-        let Taken { fetched, origin, isolation } = taken;
+        let Taken { fetched, input, origin, isolation } = taken;
         let at = fetched.at;
         let topic = self.topology.name(at.role).to_owned();
-        let place = |offset| Coordinates { topic: topic.clone(), partition: at.partition, offset };
         let mut letter = DeadLetterHeaders {
-            input: place(at.offset),
+            input: Coordinates { topic: input.topic.clone(), partition: input.partition, offset: input.offset },
             timestamp: at.timestamp,
             code: error.code().name().to_owned(),
             message: error.message().to_owned(),
             stage: stage(error.code()).to_owned(),
             version: self.versions.program.clone(),
-            origin: place(origin),
+            origin: Coordinates { topic, partition: at.partition, offset: origin },
             null_key: fetched.key.is_none(),
             stub: false,
             isolation,
@@ -171,11 +168,11 @@ impl Engine {
         };
         let mut outputs = vec![output];
         if at.role == Role::MemoryWrites {
-            let mut body = self.body(unit, at);
+            let mut body = self.body(unit, at, Some(&input));
             body.error = Some(error.code().name().to_owned());
             body.reasons = vec![format!("dead_letter:{}", error.code().name())];
             body.verdict = Some(Verdict::DeadLetter);
-            let key = format!("dead-letter/{topic}/{}/{}", at.partition, at.offset).into_bytes();
+            let key = format!("dead-letter/{}/{}/{}", input.topic, input.partition, input.offset).into_bytes();
             outputs.push(self.decision(unit, key, &body));
         }
         Ok(outputs)

@@ -60,6 +60,8 @@ pub mod names {
     pub const UNCALIBRATED: &str = "memsluice-uncalibrated";
     /// Stands for the headers of a record whose names are not UTF-8.
     pub const UNREADABLE: &str = "memsluice-headers-unreadable";
+    /// On records of a repartition topic, last: where the record came from.
+    pub const SOURCE_STAMP: &str = "memsluice-source-stamp";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";
     /// KIP-1034: error class.

@@ -8,7 +8,7 @@ mod triage;
 use crate::schema::Headers;
 use crate::topology::Role;
 
-pub use kafka::TransactionalProducer;
+pub use kafka::{Relayed, TransactionalProducer};
 pub use publish::{Publication, publish};
 pub use transactions::{CommitError, Delivered, InputOffset, Transactions};
 pub use triage::{Call, Failure, triage};

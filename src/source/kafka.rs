@@ -553,8 +553,12 @@ impl Poller {
 }
 
 fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
-    let role = context.role(message.topic())?;
-    Some(Fetched {
+    Some(record(message, context.role(message.topic())?, generation))
+}
+
+/// A message as the stages take it.
+pub(super) fn record(message: &BorrowedMessage<'_>, role: Role, generation: u64) -> Fetched {
+    Fetched {
         at: At {
             generation,
             role,
@@ -565,5 +569,5 @@ fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) ->
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
         headers: super::headers::headers(message),
-    })
+    }
 }

@@ -10,5 +10,5 @@ pub use breaker::{Breaker, OnDeadLetter};
 pub use describe::describe;
 pub use model::{
     Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, Posture, PostureKind,
-    Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
+    Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
 };

@@ -86,8 +86,10 @@ impl Role {
 pub struct Topology {
     /// `memsluice.yaml`.
     pub main: Main,
-    /// `topics.yaml`.
+    /// Every role's topic; that of an input with `repartition: auto` is the internal one.
     pub topics: BTreeMap<Role, Topic>,
+    /// Inputs with `repartition: auto` as producers see them.
+    pub sources: BTreeMap<Role, Topic>,
     /// SHA-256 over the normal form of both, hex, first 16 digits.
     pub hash: String,
 }
@@ -393,6 +395,26 @@ pub struct Topic {
     /// `bounded`: timestamps at most 5 minutes ahead (checked).
     #[serde(default)]
     pub timestamps: Option<Timestamps>,
+    /// Inputs only: whether records go through an internal topic keyed by the boundary.
+    #[serde(default, skip_serializing_if = "Repartition::is_never")]
+    pub repartition: Repartition,
+}
+
+/// What is done with an input whose key or partitioner isn't the stream's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repartition {
+    /// A misplaced record is a dead letter.
+    #[default]
+    Never,
+    /// Every record goes through an internal topic.
+    Auto,
+}
+
+impl Repartition {
+    fn is_never(&self) -> bool {
+        *self == Repartition::Never
+    }
 }
 
 /// Rule for record timestamps.
@@ -424,6 +446,18 @@ impl Topology {
         &self.topic(role).name
     }
 
+    /// The topic that producers of a role write to.
+    #[must_use]
+    pub fn source(&self, role: Role) -> &Topic {
+        self.sources.get(&role).unwrap_or_else(|| self.topic(role))
+    }
+
+    /// Whether a role's records come through an internal topic.
+    #[must_use]
+    pub fn is_repartitioned(&self, role: Role) -> bool {
+        self.sources.contains_key(&role)
+    }
+
     /// Whether members keep warm copies; stores of one changelog share it.
     #[must_use]
     pub fn standby(&self) -> bool {
@@ -433,15 +467,43 @@ impl Topology {
     /// Number of partition units.
     #[must_use]
     pub fn units(&self) -> i32 {
-        self.topic(Role::MemoryWrites).partitions
+        self.topic(Role::Changelog).partitions
+    }
+
+    /// Puts the internal topic in the place of each input with `repartition: auto`.
+    pub(super) fn repartition(&mut self) {
+        let units = self.units();
+        for (role, topic) in &mut self.topics {
+            if topic.repartition == Repartition::Never {
+                continue;
+            }
+            let internal = Topic {
+                name: internal_name(&self.main.application, *role),
+                partitions: units,
+                key: KeyKind::Boundary,
+                timestamps: None,
+                ..topic.clone()
+            };
+            self.sources.insert(*role, std::mem::replace(topic, internal));
+        }
+    }
+
+    /// Takes the sources back: without a broker nothing goes through an internal topic.
+    pub fn without_repartition(&mut self) {
+        self.topics.extend(std::mem::take(&mut self.sources));
     }
 
     /// Puts `prefix` in front of every physical name.
     pub fn prefix(&mut self, prefix: &str) {
-        for topic in self.topics.values_mut() {
+        for topic in self.topics.values_mut().chain(self.sources.values_mut()) {
             topic.name = format!("{prefix}{}", topic.name);
         }
     }
+}
+
+/// Name of the internal topic behind an input.
+pub(super) fn internal_name(application: &str, role: Role) -> String {
+    format!("{application}-{}-repartition", role.as_str())
 }
 
 mod optional_duration {

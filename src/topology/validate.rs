@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::model::{Assignor, Cleanup, KeyKind, Role, Sprt, Topology};
+use super::model::{Assignor, Cleanup, KeyKind, Repartition, Role, Sprt, Topology, internal_name};
 use crate::error::{Code, Error, Result};
 
 /// Stages as the binary runs them.
@@ -86,7 +86,8 @@ fn topics_declared(t: &Topology) -> Result<()> {
 }
 
 fn names(t: &Topology) -> Result<()> {
-    let mut seen = BTreeSet::new();
+    let internal = t.topics.iter().filter(|(_, topic)| topic.repartition == Repartition::Auto);
+    let mut seen: BTreeSet<String> = internal.map(|(role, _)| internal_name(&t.main.application, *role)).collect();
     for (role, topic) in &t.topics {
         let letters = topic.name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
         if !letters || topic.name.len() > 200 || [".", ".."].contains(&topic.name.as_str()) {
@@ -95,7 +96,7 @@ fn names(t: &Topology) -> Result<()> {
                 format!("{}: '{}' is not a topic name of Kafka", role.as_str(), topic.name),
             );
         }
-        if !seen.insert(&topic.name) {
+        if !seen.insert(topic.name.clone()) {
             return fail(
                 Code::TopologyName,
                 format!("{} shares the name {} with another topic", role.as_str(), topic.name),
@@ -117,16 +118,26 @@ fn copartition(t: &Topology) -> Result<()> {
         if !t.main.copartition.contains(&role) {
             return fail(Code::TopologyCopartition, format!("{} must be in the co-partition group", role.as_str()));
         }
-        let n = t.topic(role).partitions;
-        if n != units {
+        let topic = t.topic(role);
+        if topic.repartition == Repartition::Auto {
+            if !matches!(role, Role::MemoryWrites | Role::RetrievalLogs) {
+                return fail(
+                    Code::TopologyCopartition,
+                    format!("{} is no input: it can't be repartitioned", role.as_str()),
+                );
+            }
+            continue;
+        }
+        if topic.partitions != units {
             return fail(
                 Code::TopologyCopartition,
-                format!("{} has {n} partitions, memory-writes has {units}", role.as_str()),
+                format!("{} has {} partitions, the changelog has {units}", role.as_str(), topic.partitions),
             );
         }
     }
     for role in Role::ALL.into_iter().filter(|r| r.is_broadcast()) {
-        if !t.main.broadcast.contains(&role) || t.topic(role).partitions != 1 {
+        let topic = t.topic(role);
+        if !t.main.broadcast.contains(&role) || topic.partitions != 1 || topic.repartition == Repartition::Auto {
             return fail(
                 Code::TopologyBroadcastPartitions,
                 format!("{} must be listed under broadcast, with 1 partition", role.as_str()),
@@ -168,7 +179,8 @@ fn cleanup_and_keys(t: &Topology) -> Result<()> {
         if topic.cleanup != cleanup {
             return fail(Code::TopologyCleanup, format!("{} needs cleanup {cleanup:?}", role.as_str()));
         }
-        if topic.key != key {
+        let any_key = topic.repartition == Repartition::Auto && topic.key == KeyKind::Original;
+        if topic.key != key && !any_key {
             return fail(Code::TopologyKey, format!("{} needs key {key:?}", role.as_str()));
         }
     }

@@ -195,6 +195,11 @@ pub(crate) fn differing_lines(a: &[String], b: &[String]) -> usize {
 impl Bench {
     /// Fresh topics under a prefix of their own; `None` without a broker.
     pub(crate) fn new(name: &str) -> Option<Self> {
+        Self::with_topics(name, &[])
+    }
+
+    /// The same after replacing texts in `topics.yaml`.
+    pub(crate) fn with_topics(name: &str, edits: &[(&str, &str)]) -> Option<Self> {
         let Ok(bootstrap) = std::env::var("MEMSLUICE_TEST_KAFKA") else {
             eprintln!("skipped: MEMSLUICE_TEST_KAFKA names no broker (scripts/test starts one)");
             return None;
@@ -221,6 +226,7 @@ impl Bench {
             ("MEMSLUICE_LOG".to_owned(), "info".to_owned()),
         ]);
         let bench = Self { bootstrap, prefix, folder, env };
+        edits.iter().for_each(|(from, to)| bench.replace("topics.yaml", from, to));
         bench.cli_ok(&["topology", "apply"]);
         Some(bench)
     }
@@ -264,7 +270,7 @@ impl Bench {
         command
     }
 
-    pub(super) fn cli_ok(&self, args: &[&str]) -> String {
+    pub(crate) fn cli_ok(&self, args: &[&str]) -> String {
         let out = self.cli(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "memsluice {args:?}: {stderr}");
@@ -276,9 +282,22 @@ impl Bench {
     }
 
     pub(crate) fn produce(&self, role: &str, files: &[PathBuf]) {
+        self.produce_by(role, files, "murmur2_random");
+    }
+
+    /// By a partitioner of librdkafka.
+    pub(crate) fn produce_by(&self, role: &str, files: &[PathBuf], partitioner: &str) {
+        let (topic, partitioner) = (self.topic(role), format!("partitioner={partitioner}"));
         for file in files {
-            tool_ok(&["produce", "--bootstrap", &self.bootstrap, "--topic", &self.topic(role), "--file", text(file)]);
+            let of = ["produce", "--bootstrap", &self.bootstrap, "--topic", &topic, "--set", &partitioner];
+            tool_ok(&[&of[..], &["--file", text(file)]].concat());
         }
+    }
+
+    /// Each record in a partition by chance.
+    pub(crate) fn scatter(&self, data: &Data) {
+        self.produce_by("retrieval-logs", std::slice::from_ref(&data.queries), "random");
+        self.produce_by("memory-writes", std::slice::from_ref(&data.writes), "random");
     }
 
     pub(crate) fn load(&self, data: &Data) {
@@ -358,6 +377,11 @@ impl Bench {
 
     /// Runs to the end with kill -9 whenever another part of the inputs was decided; the number of kills.
     pub(crate) fn run_with_kills(&self, inputs: u64, wanted: u64) -> u64 {
+        self.run_with_kills_by("decisions", inputs, wanted)
+    }
+
+    /// The same, whenever another part of the inputs stands in a topic.
+    pub(crate) fn run_with_kills_by(&self, role: &str, inputs: u64, wanted: u64) -> u64 {
         let mut kills = 0;
         for _ in 0..=wanted {
             let mut running = self.spawn(Run::until_end());
@@ -367,7 +391,7 @@ impl Bench {
                     assert!(status.success(), "{}", running.log());
                     return kills;
                 }
-                if kills < wanted && self.count("decisions") >= goal {
+                if kills < wanted && self.count(role) >= goal {
                     running.child.kill().unwrap();
                     running.child.wait().unwrap();
                     kills += 1;
@@ -380,18 +404,18 @@ impl Bench {
         kills
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let mut client = Client::new();
         client.set("bootstrap.servers", &self.bootstrap);
         client
     }
 
-    pub(super) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         reader(&self.client(), "read_committed", "memsluice-test").unwrap()
     }
 
     /// Offsets taken on an output; markers and aborted records count too.
-    pub(super) fn count(&self, role: &str) -> u64 {
+    pub(crate) fn count(&self, role: &str) -> u64 {
         let reader = self.reader();
         (0..UNITS).map(|p| u64::try_from(watermarks(&reader, &self.topic(role), p).unwrap().high).unwrap()).sum()
     }
@@ -419,10 +443,15 @@ impl Bench {
     }
 
     pub(crate) fn verify(&self) -> Verified {
+        self.verify_with(&[])
+    }
+
+    /// With more arguments.
+    pub(crate) fn verify_with(&self, more: &[&str]) -> Verified {
         let dump = self.folder.path().join("dump.jsonl");
         let args =
             ["--json", "verify", "--bootstrap", &self.bootstrap, "--prefix", &self.prefix, "--dump", text(&dump)];
-        let out = Command::new(load_tests()).args(args).output().unwrap();
+        let out = Command::new(load_tests()).args(args).args(more).output().unwrap();
         let line = String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned();
         let v: Value = serde_json::from_str(&line)
             .unwrap_or_else(|e| panic!("{e}: {line} {}", String::from_utf8_lossy(&out.stderr)));

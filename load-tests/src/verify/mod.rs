@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// What is seen of transactions
     #[arg(long, default_value = "read_committed")]
     isolation: Isolation,
+    /// The inputs are the source of a repartition: outputs stand in other partitions than theirs
+    #[arg(long)]
+    repartitioned: bool,
     /// Also fail unless the dump would be this one
     #[arg(long)]
     expect_file: Option<PathBuf>,
@@ -99,6 +102,7 @@ impl Args {
             quarantine: name("quarantine"),
             dead_letters: name("dead-letters"),
             isolation,
+            repartitioned: false,
             expect_file: None,
             dump: None,
         }
@@ -119,7 +123,7 @@ pub(crate) fn verify(args: &Args, out: &Out) -> Result<Report> {
         args,
         reader: Reader { bootstrap: &args.bootstrap, isolation: args.isolation, out },
         writes: format!("{}{}", args.prefix, args.writes_topic),
-        tally: Tally::default(),
+        tally: Tally::new(args.repartitioned),
         verdicts: BTreeMap::new(),
         dump: keep.then(Vec::new),
     };

@@ -121,6 +121,8 @@ pub(crate) struct Tally {
     units: BTreeMap<i32, Unit>,
     /// Offset of the last decision, by the partition it stands in and its input's.
     last: BTreeMap<(i32, i32), i64>,
+    /// Outputs don't stand in the partition of their input.
+    repartitioned: bool,
     /// The counts so far; `finish` fills in those that need all topics.
     pub(crate) counts: Counts,
     /// The first findings in words.
@@ -128,6 +130,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Of inputs in their units, or of a repartition's source.
+    pub(crate) fn new(repartitioned: bool) -> Self {
+        Self { repartitioned, ..Self::default() }
+    }
+
     /// Declares a partition of the input topic: offsets `low..high`.
     pub(crate) fn partition(&mut self, partition: i32, low: i64, high: i64) {
         let length = usize::try_from(high - low).unwrap_or(0);
@@ -197,7 +204,7 @@ impl Tally {
     }
 
     fn placed(&mut self, what: &str, partition: i32, of: i32, offset: i64) {
-        if partition != of {
+        if partition != of && !self.repartitioned {
             self.counts.misplaced += 1;
             self.name(|| format!("misplaced: {what} of {of}-{offset} is in partition {partition}"));
         }
@@ -355,6 +362,21 @@ mod tests {
             tally.output(Place::Committed, 1, 1, offset);
         }
         assert_eq!(faults(tally), [("out_of_order", 1), ("misplaced", 2)]);
+    }
+
+    /// Behind a repartition an input's outputs stand elsewhere; order and count are checked all the same.
+    #[test]
+    fn repartitioned() {
+        let mut tally = Tally { repartitioned: true, ..tally() };
+        for (partition, offset) in [(0, 12), (3, 10), (0, 11)] {
+            tally.decision(partition, 0, offset, Verdict::Allow);
+            tally.output(Place::Committed, partition, 0, offset);
+        }
+        for offset in [0, 1, 1] {
+            tally.decision(4, 1, offset, Verdict::Block);
+            tally.output(Place::Quarantine, 4, 1, offset);
+        }
+        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1), ("out_of_order", 1)]);
     }
 
     #[test]
