@@ -12,9 +12,11 @@ use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
+    StartOptions,
 };
 use crate::state::{Db, Restorer, State};
+use crate::telemetry::health;
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -114,6 +116,7 @@ pub fn run(
 ) -> Result<Summary> {
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
+    health().started();
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
@@ -126,8 +129,10 @@ pub fn run(
     heartbeat.beat();
     // Fencing comes first: the task makes its producer before the group is joined.
     let producer = remake()?;
-    let rejoin = rejoin(setup, &client, &budget, &heartbeat);
+    let lags = Lags::default();
+    let rejoin = rejoin(setup, &client, &budget, &heartbeat, &lags);
     let poll = rejoin()?;
+    let _lag = LagWatch::start(&client, &setup.topology, lags)?;
     let parts = TaskParts {
         engine,
         embedder,
@@ -143,10 +148,10 @@ pub fn run(
     Task::new(parts, producer, options, remake, rejoin).run()
 }
 
-fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
+fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat, lags: &Lags) -> Rejoin {
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
     let instance = setup.config.instance_id().to_owned();
-    let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
+    let (budget, heartbeat, lags) = (budget.clone(), heartbeat.clone(), lags.clone());
     Box::new(move || {
         PollThread::start(StartOptions {
             client: &client,
@@ -155,6 +160,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
+            lags: lags.clone(),
         })
     })
 }

@@ -21,6 +21,8 @@ pub struct Config {
     pub kafka: Kafka,
     /// Encoder.
     pub encoder: Encoder,
+    /// Metrics and probes.
+    pub http: Http,
     /// Folder of the local state; default `./memsluice-state`.
     pub state_dir: Option<PathBuf>,
     /// File with at least 32 random bytes; every keyed hash is derived from it.
@@ -35,6 +37,30 @@ pub struct Config {
 pub enum Sabotage {
     /// Produce without transactions; offsets live in the local state.
     TransactionsOff,
+    /// The task thread stands still after its first commit.
+    StuckTask,
+}
+
+/// Metrics and probes over HTTP; `run` only.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    /// `host:port`, or `off`.
+    pub listen: String,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:9310".to_owned() }
+    }
+}
+
+impl Http {
+    /// Where to listen; `None` when it is off.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        Some(self.listen.as_str()).filter(|l| *l != "off")
+    }
 }
 
 /// Broker settings.
