@@ -10,7 +10,9 @@ use serde::Deserialize;
 
 use crate::error::{Code, Error, Result};
 
+mod http;
 mod secret;
+pub use http::Http;
 pub use secret::Secret;
 
 /// All settings.
@@ -29,6 +31,8 @@ pub struct Config {
     pub secret_file: Option<PathBuf>,
     /// Breaks a guarantee on purpose, so that a test can be seen to fail. Never set it.
     pub sabotage: Option<Sabotage>,
+    /// A fault between two steps of a commit, for tests: `after_commit=timeout@3`. Never set it.
+    pub failpoint: Option<String>,
 }
 
 /// A guarantee to break.
@@ -37,30 +41,18 @@ pub struct Config {
 pub enum Sabotage {
     /// Produce without transactions; offsets live in the local state.
     TransactionsOff,
+    /// Write the local state before the transaction commits (breaks I2).
+    ApplyBeforeCommit,
+    /// Leave some state changes out of the changelog (breaks I3).
+    ChangelogDropped,
+    /// Take records of any assignment generation (breaks I5).
+    GenerationFilterOff,
+    /// Commit with the group metadata of the moment, whatever the records' generation (breaks I5).
+    FreshGroupMetadata,
+    /// Join with cooperative-sticky, which splits units between members.
+    CooperativeSticky,
     /// The task thread stands still after its first commit.
     StuckTask,
-}
-
-/// Metrics and probes over HTTP; `run` only.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Http {
-    /// `host:port`, or `off`.
-    pub listen: String,
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Self { listen: "127.0.0.1:9310".to_owned() }
-    }
-}
-
-impl Http {
-    /// Where to listen; `None` when it is off.
-    #[must_use]
-    pub fn address(&self) -> Option<&str> {
-        Some(self.listen.as_str()).filter(|l| *l != "off")
-    }
 }
 
 /// Broker settings.

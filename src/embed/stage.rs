@@ -11,6 +11,7 @@ use super::{Backend, BatchRule, Batcher, Cache, Encoded, Prepared, Sized};
 use crate::clock::monotonic;
 use crate::config::Encoder as Settings;
 use crate::error::{Code, Error, Result};
+use crate::telemetry::metrics;
 
 /// A text to encode.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub struct Done {
 pub struct Embedder {
     identity: String,
     rule: BatchRule,
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Queued>>,
     done: Receiver<Done>,
     cache: Arc<Cache>,
     threads: Vec<JoinHandle<()>>,
@@ -55,7 +56,7 @@ impl Embedder {
     /// Those of [`backend::open`] and `encoder_failed` from the probe.
     pub fn start(settings: &Settings) -> Result<Self> {
         let cache = Arc::new(Cache::new(settings.cache_entries));
-        let (jobs, inbox) = unbounded::<Job>();
+        let (jobs, inbox) = unbounded::<Queued>();
         let (outbox, done) = unbounded::<Done>();
         let Some(mut first) = backend::open(settings)? else {
             let identity = format!("precomputed/{}", settings.dimension);
@@ -98,14 +99,17 @@ impl Embedder {
     /// A vector that is already known.
     #[must_use]
     pub fn cached(&self, text: &str) -> Option<Encoded> {
-        self.cache.get(text)
+        let known = self.cache.get(text);
+        metrics().embed_hits.inc_by(u64::from(known.is_some()));
+        known
     }
 
     /// Hands a text to the threads; bounded by the bytes in flight of its input.
     pub fn submit(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The threads outlive this sender; a dead thread shows in `alive`.
-            drop(jobs.send(job));
+            drop(jobs.send((monotonic(), job)));
+            metrics().embed_queue.inc();
         }
     }
 
@@ -156,11 +160,11 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))
 }
 
-fn refuse(inbox: &Receiver<Job>, outbox: &Sender<Done>) {
-    for job in inbox {
+fn refuse(inbox: &Receiver<Queued>, outbox: &Sender<Done>) {
+    for (_, job) in inbox {
         let result =
             Err(Error::new(Code::EncoderFailed, "the record carries no vector and the encoder is precomputed"));
-        if outbox.send(Done { unit: job.unit, ticket: job.ticket, result }).is_err() {
+        if !answer(outbox, Done { unit: job.unit, ticket: job.ticket, result }) {
             return;
         }
     }
@@ -170,12 +174,16 @@ struct Worker {
     backend: Box<dyn Backend>,
     batcher: Batcher<Waiting>,
     deadline: Duration,
-    inbox: Receiver<Job>,
+    inbox: Receiver<Queued>,
     outbox: Sender<Done>,
     cache: Arc<Cache>,
 }
 
+/// A job and when it was submitted.
+type Queued = (Instant, Job);
+
 struct Waiting {
+    since: Instant,
     job: Job,
     prepared: Prepared,
 }
@@ -188,12 +196,12 @@ impl Sized for Waiting {
 
 impl Worker {
     fn run(mut self) {
-        while let Ok(job) = self.inbox.recv() {
+        while let Ok(queued) = self.inbox.recv() {
             let until = monotonic() + self.deadline;
-            self.take(job);
+            self.take(queued);
             while !self.batcher.is_full() {
                 match self.inbox.recv_deadline(until) {
-                    Ok(job) => self.take(job),
+                    Ok(queued) => self.take(queued),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 }
             }
@@ -203,19 +211,23 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, job: Job) {
+    fn take(&mut self, (since, job): Queued) {
         if let Some(known) = self.cache.get(&job.text) {
+            metrics().embed_hits.inc();
             return self.send(job.unit, job.ticket, Ok(known));
         }
+        metrics().embed_misses.inc();
         match self.backend.prepare(&job.text) {
-            Ok(prepared) => self.batcher.push(Waiting { job, prepared }),
+            Ok(prepared) => self.batcher.push(Waiting { since, job, prepared }),
             Err(e) => self.send(job.unit, job.ticket, Err(e)),
         }
     }
 
     fn encode(&mut self, batch: Vec<Waiting>) {
         let prepared: Vec<Prepared> = batch.iter().map(|w| w.prepared.clone()).collect();
+        let start = monotonic();
         let rows = self.backend.encode(&prepared);
+        measure(&batch, start);
         let Ok(rows) = rows else {
             return self.one_by_one(batch);
         };
@@ -251,6 +263,28 @@ impl Worker {
     }
 
     fn send(&self, unit: i32, ticket: u64, result: Result<Encoded>) {
-        drop(self.outbox.send(Done { unit, ticket, result }));
+        answer(&self.outbox, Done { unit, ticket, result });
+    }
+}
+
+/// Hands an outcome back; `false` when nobody waits any more.
+fn answer(outbox: &Sender<Done>, done: Done) -> bool {
+    metrics().embed_queue.dec();
+    metrics().embed_failures.inc_by(u64::from(done.result.is_err()));
+    outbox.send(done).is_ok()
+}
+
+/// What a batch that began at `start` and has just ended was like.
+#[allow(clippy::cast_precision_loss)] // small counts
+fn measure(batch: &[Waiting], start: Instant) {
+    let m = metrics();
+    m.embed_inference.observe_duration(start.elapsed());
+    let (pieces, longest) = batch.iter().map(Sized::pieces).fold((0, 0), |(sum, max), n| (sum + n, n.max(max)));
+    let padded = longest * batch.len();
+    m.embed_batch_records.observe(batch.len() as f64);
+    m.embed_batch_tokens.observe(padded as f64);
+    m.embed_padding.observe(1.0 - pieces as f64 / padded.max(1) as f64);
+    for waiting in batch {
+        m.embed_queue_seconds.observe_duration(start.duration_since(waiting.since));
     }
 }

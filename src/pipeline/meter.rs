@@ -155,13 +155,7 @@ impl Meter {
     }
 
     fn tallies(&mut self) -> [&mut Tally; 5] {
-        [
-            &mut self.verdicts,
-            &mut self.decode_errors,
-            &mut self.decisions,
-            &mut self.dead_letters,
-            &mut self.alerts,
-        ]
+        [&mut self.verdicts, &mut self.decode_errors, &mut self.decisions, &mut self.dead_letters, &mut self.alerts]
     }
 }
 
@@ -189,12 +183,12 @@ mod tests {
         let mut meter = Meter::default();
         let held = output(Role::Quarantine, &[(h::VERDICT, "quarantine"), (h::REASONS, "test:meter,other")]);
         let dead = output(Role::DeadLetters, &[(h::ERROR_CODE, "test_code"), (h::ERROR_STAGE, "decode")]);
-        meter.decided(at(Role::MemoryWrites), &[held.clone()]);
+        meter.decided(at(Role::MemoryWrites), std::slice::from_ref(&held));
         meter.rolled_back();
         meter.committed(0, std::iter::empty());
         assert_eq!(decided("quarantine", "test:meter"), 0);
         meter.decided(at(Role::MemoryWrites), &[held]);
-        meter.decided(at(Role::MemoryWrites), &[dead.clone()]);
+        meter.decided(at(Role::MemoryWrites), std::slice::from_ref(&dead));
         meter.decided(at(Role::RetrievalLogs), &[dead]);
         meter.committed(0, std::iter::empty());
         assert_eq!(decided("quarantine", "test:meter"), 1);

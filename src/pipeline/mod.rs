@@ -1,20 +1,26 @@
 //! All stages in order, and the one place where order is decided.
 
 mod commit;
+#[cfg(test)]
+mod crash_matrix;
 mod engine;
+mod failpoint;
 mod machine;
+mod meter;
 mod outputs;
 mod registry;
 mod retrieval_path;
 mod summary;
 mod task;
+mod timed;
 mod unit;
 mod write_path;
 
-pub use commit::{Committer, Step as CommitStep};
+pub use commit::{Committer, Faults, Step as CommitStep};
 pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
+pub use failpoint::{Failpoint, Fault, STEPS, Side};
 pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
 pub use registry::Registry;
 pub use summary::Summary;
-pub use task::{OnOutput, OnProgress, Rejoin, Remake, RunOptions, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, Rejoin, Remake, RunOptions, StopStep, Task, TaskParts};
 pub use unit::Unit;

@@ -6,9 +6,11 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, WriteBatch, WriteBufferManager,
 };
 
+use super::Store;
 use super::keys::{Kind, key};
-use super::{Positions, Store, unit};
+use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
+use crate::telemetry::metrics;
 
 /// Memory of RocksDB: blocks, indexes, filters, write buffers.
 const CACHE_BYTES: usize = 128 << 20;
@@ -54,18 +56,12 @@ impl Db {
         Ok(Self { db })
     }
 
-    /// Offsets of a unit; `None` when nothing of it is here.
+    /// Syncs the log, so that a power loss after a clean stop leaves nothing to replay.
     ///
     /// # Errors
-    /// `state_failed`, `state_format`.
-    pub fn positions(&self, partition: i32) -> Result<Option<Positions>> {
-        self.get(&offsets_key(partition))?.map(|v| unit::decode(&v)).transpose()
-    }
-
-    /// The change that records offsets.
-    #[must_use]
-    pub fn positions_change(partition: i32, positions: &Positions) -> (Vec<u8>, Option<Vec<u8>>) {
-        (offsets_key(partition), Some(unit::encode(positions)))
+    /// `state_failed`.
+    pub fn sync(&self) -> Result<()> {
+        self.db.flush_wal(true).map_err(failed)
     }
 
     /// Deletes everything of a unit.
@@ -92,10 +88,6 @@ impl Db {
     }
 }
 
-fn offsets_key(partition: i32) -> Vec<u8> {
-    key(Kind::Offsets, partition, &[], None, &[])
-}
-
 fn options() -> Options {
     let cache = Cache::new_lru_cache(CACHE_BYTES);
     let mut table = BlockBasedOptions::default();
@@ -118,10 +110,14 @@ fn options() -> Options {
 
 impl Store for Db {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.get(key).map_err(failed)
+        let since = monotonic();
+        let found = self.db.get(key).map_err(failed);
+        metrics().state_read.observe_duration(since.elapsed());
+        found
     }
 
     fn scan(&self, prefix: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let since = monotonic();
         let mut out = Vec::new();
         for item in self.db.iterator(IteratorMode::From(prefix, Direction::Forward)).take(limit) {
             let (k, v) = item.map_err(failed)?;
@@ -130,6 +126,7 @@ impl Store for Db {
             }
             out.push((k.into_vec(), v.into_vec()));
         }
+        metrics().state_read.observe_duration(since.elapsed());
         Ok(out)
     }
 

@@ -16,6 +16,7 @@ use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
 use crate::source::{Bounds, Reader, last_record, read, reader, watermarks};
+use crate::telemetry::{health, metrics};
 use crate::topology::{Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
@@ -118,7 +119,7 @@ impl Restorer {
         let mut inputs = self.committed(partition)?;
         let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
         beat();
-        let stored = db.positions(partition)?;
+        let stored = Positions::of(db, partition)?;
         let plan = UnitPlan::new(stored.as_ref(), target, wall_millis())?;
         if let Some(why) = plan.wipe {
             tracing::info!(partition, why, "unit is rebuilt from the changelog");
@@ -184,6 +185,7 @@ impl Restorer {
         if from >= target {
             return Ok((from, 0));
         }
+        health().remaining(target - from);
         let (mut next, mut count, mut changes) = (from, 0_u64, Vec::new());
         // The committed end is at or behind the target now, so reading to it passes the target.
         read(&self.committed, &self.changelog, partition, from, |m| {
@@ -198,11 +200,13 @@ impl Restorer {
             count += 1;
             if changes.len() >= CHUNK {
                 beat();
+                health().remaining((target - next).max(0));
                 flush(db, partition, std::mem::take(&mut changes), next)?;
             }
             Ok(())
         })?;
         let next = next.max(target);
+        metrics().restored_records.inc_by(count);
         flush(db, partition, changes, next)?;
         Ok((next, count))
     }
@@ -251,7 +255,7 @@ impl Restorer {
 
 fn flush(db: &mut Db, partition: i32, mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: i64) -> Result<()> {
     let positions = Positions { changelog: next, inputs: BTreeMap::new(), saved_at: wall_millis() };
-    changes.push(Db::positions_change(partition, &positions));
+    changes.push(positions.change(partition));
     db.apply(changes)
 }
 
