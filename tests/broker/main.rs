@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
 mod support;
+mod telemetry;
 
 use std::time::Duration;
 
