@@ -15,9 +15,9 @@ use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
-    StartOptions,
+    StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, State};
+use crate::state::{Db, Restorer, Standby, State};
 use crate::telemetry::health;
 use crate::topology::{Role, Topology};
 
@@ -120,9 +120,13 @@ pub fn run(
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
     health().started();
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone())).transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
     let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?;
+    if broker == BrokerKind::Real {
+        restorer = restorer.with_ids(TopicIds::new(&client)?);
+    }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
@@ -142,6 +146,7 @@ pub fn run(
         broadcast,
         registry,
         restorer,
+        standby,
         poll,
         budget,
         heartbeat,

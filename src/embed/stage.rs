@@ -1,6 +1,7 @@
 //! The encoder's threads: jobs in, vectors out, in any order. Each thread owns its own session.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,14 @@ pub struct Job {
     pub retry_until: Option<Instant>,
 }
 
+/// A job of the round that it was submitted in.
+#[derive(Debug)]
+struct Numbered {
+    job: Job,
+    round: u64,
+    queued: Queued,
+}
+
 /// A text's outcome.
 #[derive(Debug)]
 pub struct Done {
@@ -42,7 +51,8 @@ pub struct Done {
 pub struct Embedder {
     identity: String,
     rule: BatchRule,
-    jobs: Option<Sender<Queued>>,
+    jobs: Option<Sender<Numbered>>,
+    round: Arc<AtomicU64>,
     done: Receiver<Done>,
     cache: Arc<Cache>,
     threads: Vec<JoinHandle<()>>,
@@ -56,12 +66,21 @@ impl Embedder {
     /// Those of [`backend::open`] and `encoder_failed` from the probe.
     pub fn start(settings: &Settings) -> Result<Self> {
         let cache = Arc::new(Cache::new(settings.cache_entries));
-        let (jobs, inbox) = unbounded::<Queued>();
+        let (jobs, inbox) = unbounded::<Numbered>();
         let (outbox, done) = unbounded::<Done>();
+        let round = Arc::new(AtomicU64::new(0));
         let Some(mut first) = backend::open(settings)? else {
             let identity = format!("precomputed/{}", settings.dimension);
             let thread = spawn("memsluice-embed-0", move || refuse(&inbox, &outbox))?;
-            return Ok(Self { identity, rule: BatchRule::Any, jobs: Some(jobs), done, cache, threads: vec![thread] });
+            return Ok(Self {
+                identity,
+                rule: BatchRule::Any,
+                jobs: Some(jobs),
+                round,
+                done,
+                cache,
+                threads: vec![thread],
+            });
         };
         let rule = super::probe(first.as_mut())?;
         let identity = format!("{}/batch-{}", first.identity(), rule.as_str());
@@ -78,10 +97,11 @@ impl Embedder {
                 inbox: inbox.clone(),
                 outbox: outbox.clone(),
                 cache: cache.clone(),
+                round: round.clone(),
             };
             threads.push(spawn(&format!("memsluice-embed-{i}"), move || worker.run())?);
         }
-        Ok(Self { identity, rule, jobs: Some(jobs), done, cache, threads })
+        Ok(Self { identity, rule, jobs: Some(jobs), round, done, cache, threads })
     }
 
     /// Encoder identity with the batch rule.
@@ -108,9 +128,14 @@ impl Embedder {
     pub fn submit(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The threads outlive this sender; a dead thread shows in `alive`.
-            drop(jobs.send((monotonic(), job)));
-            metrics().embed_queue.inc();
+            let round = self.round.load(Ordering::Relaxed);
+            drop(jobs.send(Numbered { job, round, queued: Queued::now() }));
         }
+    }
+
+    /// Drops the jobs that wait: nobody wants their outcome any more.
+    pub fn forget(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where outcomes arrive.
@@ -160,8 +185,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))
 }
 
-fn refuse(inbox: &Receiver<Queued>, outbox: &Sender<Done>) {
-    for (_, job) in inbox {
+fn refuse(inbox: &Receiver<Numbered>, outbox: &Sender<Done>) {
+    for Numbered { job, .. } in inbox {
         let result =
             Err(Error::new(Code::EncoderFailed, "the record carries no vector and the encoder is precomputed"));
         if !answer(outbox, Done { unit: job.unit, ticket: job.ticket, result }) {
@@ -174,17 +199,16 @@ struct Worker {
     backend: Box<dyn Backend>,
     batcher: Batcher<Waiting>,
     deadline: Duration,
-    inbox: Receiver<Queued>,
+    inbox: Receiver<Numbered>,
     outbox: Sender<Done>,
     cache: Arc<Cache>,
+    round: Arc<AtomicU64>,
 }
 
-/// A job and when it was submitted.
-type Queued = (Instant, Job);
-
 struct Waiting {
-    since: Instant,
     job: Job,
+    round: u64,
+    queued: Queued,
     prepared: Prepared,
 }
 
@@ -196,12 +220,12 @@ impl Sized for Waiting {
 
 impl Worker {
     fn run(mut self) {
-        while let Ok(queued) = self.inbox.recv() {
+        while let Ok(job) = self.inbox.recv() {
             let until = monotonic() + self.deadline;
-            self.take(queued);
+            self.take(job);
             while !self.batcher.is_full() {
                 match self.inbox.recv_deadline(until) {
-                    Ok(queued) => self.take(queued),
+                    Ok(job) => self.take(job),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 }
             }
@@ -211,19 +235,30 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, (since, job): Queued) {
+    fn is_stale(&self, round: u64) -> bool {
+        round != self.round.load(Ordering::Relaxed)
+    }
+
+    fn take(&mut self, Numbered { job, round, queued }: Numbered) {
+        if self.is_stale(round) {
+            return;
+        }
         if let Some(known) = self.cache.get(&job.text) {
             metrics().embed_hits.inc();
             return self.send(job.unit, job.ticket, Ok(known));
         }
         metrics().embed_misses.inc();
         match self.backend.prepare(&job.text) {
-            Ok(prepared) => self.batcher.push(Waiting { since, job, prepared }),
+            Ok(prepared) => self.batcher.push(Waiting { job, round, queued, prepared }),
             Err(e) => self.send(job.unit, job.ticket, Err(e)),
         }
     }
 
-    fn encode(&mut self, batch: Vec<Waiting>) {
+    fn encode(&mut self, mut batch: Vec<Waiting>) {
+        batch.retain(|w| !self.is_stale(w.round));
+        if batch.is_empty() {
+            return;
+        }
         let prepared: Vec<Prepared> = batch.iter().map(|w| w.prepared.clone()).collect();
         let start = monotonic();
         let rows = self.backend.encode(&prepared);
@@ -243,7 +278,8 @@ impl Worker {
                 let result = self.backend.encode(std::slice::from_ref(&waiting.prepared)).and_then(|rows| {
                     rows.first().map_or_else(|| Err(Error::new(Code::EncoderFailed, "no row")), |r| vector(r))
                 });
-                let again = waiting.job.retry_until.is_some_and(|until| monotonic() < until);
+                let again =
+                    waiting.job.retry_until.is_some_and(|until| monotonic() < until) && !self.is_stale(waiting.round);
                 if result.is_ok() || !again {
                     break result;
                 }
@@ -267,9 +303,25 @@ impl Worker {
     }
 }
 
+/// A text that waits for its vector: counted from its submit until it is dropped.
+#[derive(Debug)]
+struct Queued(Instant);
+
+impl Queued {
+    fn now() -> Self {
+        metrics().embed_queue.inc();
+        Self(monotonic())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        metrics().embed_queue.dec();
+    }
+}
+
 /// Hands an outcome back; `false` when nobody waits any more.
 fn answer(outbox: &Sender<Done>, done: Done) -> bool {
-    metrics().embed_queue.dec();
     metrics().embed_failures.inc_by(u64::from(done.result.is_err()));
     outbox.send(done).is_ok()
 }
@@ -285,6 +337,6 @@ fn measure(batch: &[Waiting], start: Instant) {
     m.embed_batch_tokens.observe(padded as f64);
     m.embed_padding.observe(1.0 - pieces as f64 / padded.max(1) as f64);
     for waiting in batch {
-        m.embed_queue_seconds.observe_duration(start.duration_since(waiting.since));
+        m.embed_queue_seconds.observe_duration(start.duration_since(waiting.queued.0));
     }
 }

@@ -22,5 +22,5 @@ pub use failpoint::{Failpoint, Fault, STEPS, Side};
 pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
 pub use registry::Registry;
 pub use summary::Summary;
-pub use task::{OnOutput, OnProgress, Rejoin, Remake, RunOptions, StopStep, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, OnRestore, Rejoin, Remake, RunOptions, StopStep, Task, TaskParts};
 pub use unit::Unit;

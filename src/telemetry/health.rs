@@ -85,7 +85,7 @@ enum Units {
     Restoring {
         restored: usize,
         assigned: usize,
-        remaining: i64,
+        remaining: u64,
     },
     Running(usize),
 }
@@ -130,13 +130,13 @@ impl Health {
         self.lock().units = Units::None;
     }
 
-    /// `restored` of `assigned` units are restored; the next one has `remaining` changelog offsets to go.
-    pub fn restoring(&self, restored: usize, assigned: usize, remaining: i64) {
-        self.lock().units = Units::Restoring { restored, assigned, remaining };
+    /// `restored` of `assigned` units are restored; the next one begins.
+    pub fn restoring(&self, restored: usize, assigned: usize) {
+        self.lock().units = Units::Restoring { restored, assigned, remaining: 0 };
     }
 
     /// Offsets still to replay in the unit that is being restored.
-    pub fn remaining(&self, offsets: i64) {
+    pub fn remaining(&self, offsets: u64) {
         if let Units::Restoring { remaining, .. } = &mut self.lock().units {
             *remaining = offsets;
         }
@@ -219,7 +219,7 @@ impl Health {
             Units::Running(n) => (n, 0),
         };
         metrics.assigned_units.set(i64::try_from(assigned).unwrap_or(i64::MAX));
-        metrics.restore_remaining.set(remaining);
+        metrics.restore_remaining.set(i64::try_from(remaining).unwrap_or(i64::MAX));
         metrics.txn_open_age.set(inner.opened.map_or(0.0, |t| t.elapsed().as_secs_f64()));
         if let Some((task, poll, _)) = &inner.threads {
             for (thread, heartbeat) in [("task", task), ("poll", poll)] {
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(why(), (false, "starting".to_owned()));
         health.started();
         assert_eq!(why(), (false, "no assignment".to_owned()));
-        health.restoring(1, 3, 500);
+        health.restoring(1, 3);
         health.remaining(400);
         assert_eq!(why(), (false, "restoring".to_owned()));
         let body = health.ready().body;

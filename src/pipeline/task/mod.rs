@@ -5,7 +5,7 @@ mod assign;
 mod stop;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::embed::{Embedder, Encoded, Resequencer};
 use crate::error::{Code, Error, Result};
 use crate::sink::{Output, TransactionalProducer};
 use crate::source::{BroadcastReader, Budget, Event, Fetched, Heartbeat, Merge, PollThread};
-use crate::state::{Db, Restorer, State};
+use crate::state::{Db, Progress, Restorer, Standby, State};
 use crate::telemetry::{health, metrics};
 use crate::topology::Role;
 
@@ -30,6 +30,9 @@ use crate::topology::Role;
 pub type OnOutput = Box<dyn FnMut(&Output) + Send>;
 /// Gets the totals.
 pub type OnProgress = Box<dyn FnMut(&Summary) + Send>;
+
+/// Gets how far a restore is.
+pub type OnRestore = Box<dyn Fn(Progress) + Send>;
 
 /// How a run ends and what it shows.
 pub struct RunOptions {
@@ -41,6 +44,8 @@ pub struct RunOptions {
     pub on_output: Option<OnOutput>,
     /// Called with the totals after each commit.
     pub on_progress: Option<OnProgress>,
+    /// Called while a unit is restored.
+    pub on_restore: Option<OnRestore>,
 }
 
 impl std::fmt::Debug for RunOptions {
@@ -64,6 +69,8 @@ pub struct TaskParts {
     pub registry: Registry,
     /// Restore.
     pub restorer: Restorer,
+    /// Copies of the units of others.
+    pub standby: Option<Standby>,
     /// Poll thread.
     pub poll: PollThread,
     /// Byte counters.
@@ -88,10 +95,14 @@ pub struct Task {
     remake: Remake,
     rejoin: Rejoin,
     rejoins: u32,
+    /// Rollbacks since the last commit.
+    rollbacks: u32,
     generation: u64,
     units: BTreeMap<i32, Unit>,
     merges: BTreeMap<i32, Merge>,
     pending: Resequencer<Pending, Option<Result<Encoded>>>,
+    /// Topic ids of each unit.
+    topics: BTreeMap<i32, BTreeMap<Role, String>>,
     /// Next offsets as of the last commit.
     committed: BTreeMap<i32, BTreeMap<Role, i64>>,
     summary: Summary,
@@ -99,6 +110,7 @@ pub struct Task {
     outputs: Vec<Output>,
     meter: Meter,
     last_broadcast: Instant,
+    last_note: Instant,
     rebuilds: Vec<Instant>,
     first_record: Option<Instant>,
     unassigned_since: Option<Instant>,
@@ -141,10 +153,13 @@ impl Task {
             remake,
             rejoin,
             rejoins: 0,
+            rollbacks: 0,
+            last_note: monotonic(),
             generation: 0,
             units: BTreeMap::new(),
             merges: BTreeMap::new(),
             pending: Resequencer::default(),
+            topics: BTreeMap::new(),
             committed: BTreeMap::new(),
             summary: Summary::default(),
             open: Summary::default(),
@@ -175,6 +190,7 @@ impl Task {
             self.p.heartbeat.beat();
             self.listen()?;
             self.follow_broadcast();
+            self.note_positions()?;
             self.pump()?;
             if self.commit_is_due() {
                 self.commit()?;
@@ -275,6 +291,7 @@ impl Task {
                 let result = self.settle(step, Then::Wait);
                 self.generation = generation;
                 self.clear();
+                self.stand_by();
                 let _ = ack.send(());
                 self.unassigned_since = remaining.is_empty().then(monotonic);
                 health().unassigned();
@@ -282,6 +299,13 @@ impl Task {
                 if remaining.is_empty() { Ok(()) } else { self.restore(&remaining) }
             }
             Event::Failed(error) => Err(error),
+        }
+    }
+
+    /// What is not owned any more may be copied again.
+    fn stand_by(&self) {
+        if let Some(standby) = &self.p.standby {
+            standby.yield_to(BTreeSet::new());
         }
     }
 

@@ -69,7 +69,7 @@ impl Task {
 
     /// Syncs the state, then leaves the group: the first step that fails.
     pub(super) fn leave(&mut self) -> Result<()> {
-        let flushed = self.p.state.store().sync().map_err(|e| StopStep::Flush.failed(e));
+        let flushed = self.p.state.store().flush().map_err(|e| StopStep::Flush.failed(e));
         let left = self.p.poll.stop().map_err(|e| StopStep::Leave.failed(e));
         flushed.and(left)
     }
