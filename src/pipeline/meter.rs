@@ -1,21 +1,18 @@
 //! Counts of the open transaction for `/metrics`: published when it commits, dropped when it rolls back,
 //! so that they never count what nobody can read. A record costs a few comparisons and one addition.
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-
 use super::engine::{Pending, Stage};
 use crate::clock::Millis;
 use crate::schema::{Verdict, header as h};
 use crate::sink::Output;
 use crate::source::At;
-use crate::telemetry::{Labels, metrics};
+use crate::telemetry::{Counts, Labels, metrics};
 use crate::topology::Role;
 
 /// Open counts of one metric by two label values.
 #[derive(Debug)]
 struct Tally {
-    family: &'static Family<Labels, Counter>,
+    family: &'static Counts,
     names: [&'static str; 2],
     rows: Vec<Row>,
 }
@@ -27,7 +24,7 @@ struct Row {
 }
 
 impl Tally {
-    fn new(family: &'static Family<Labels, Counter>, names: [&'static str; 2]) -> Self {
+    fn new(family: &'static Counts, names: [&'static str; 2]) -> Self {
         Self { family, names, rows: Vec::new() }
     }
 

@@ -3,11 +3,9 @@
 
 use std::time::Instant;
 
-use prometheus_client::metrics::counter::Counter;
-
 use super::machine::{Command, Event, Machine, State};
 use crate::clock::monotonic;
-use crate::telemetry::{health, metrics};
+use crate::telemetry::{Seconds, health, metrics};
 
 const STATES: [(State, &str); 9] = [
     (State::Idle, "idle"),
@@ -28,7 +26,7 @@ pub(super) struct Timed {
     since: Instant,
     opened: Instant,
     due: Instant,
-    seconds: Vec<(State, Counter<f64, std::sync::atomic::AtomicU64>)>,
+    seconds: Vec<(State, Seconds)>,
 }
 
 impl Default for Timed {

@@ -212,9 +212,12 @@ impl Watcher {
     /// Metrics and health of one look. An input without an end or a position has no lag.
     fn publish(&mut self, ends: &HashMap<Input, i64>) {
         let places = self.lags.all();
-        self.detectors.retain(|input, _| places.contains_key(input));
-        metrics().source_lag.clear();
-        metrics().source_stuck.clear();
+        let known = |input: &Input| places.get(input).and_then(|p| p.position()).is_some() && ends.contains_key(input);
+        for gone in self.detectors.keys().copied().filter(|input| !known(input)).collect::<Vec<_>>() {
+            self.detectors.remove(&gone);
+            metrics().source_lag.remove(&self.labels(&gone));
+            metrics().source_stuck.remove(&self.labels(&gone));
+        }
         let mut stuck = Vec::new();
         for (input, place) in &places {
             let labels = self.labels(input);

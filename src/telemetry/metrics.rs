@@ -19,9 +19,11 @@ use crate::error::Code;
 pub type Labels = Vec<(&'static str, String)>;
 
 /// Counts of whole things.
-type Count = Counter<u64, AtomicU64>;
+pub type Count = Counter<u64, AtomicU64>;
 /// Counts of seconds.
-type Seconds = Counter<f64, AtomicU64>;
+pub type Seconds = Counter<f64, AtomicU64>;
+/// Counts by label values.
+pub type Counts = Family<Labels, Count>;
 /// A level in whole things.
 type Level = Gauge<i64, AtomicI64>;
 /// A level in fractions.

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 pub use health::{Health, Heartbeat, Limits, Report};
 pub use histogram::{Buckets, Histogram};
 pub use http::serve;
-pub use metrics::{DEFINITIONS, Definition, Labels, Metrics};
+pub use metrics::{Count, Counts, DEFINITIONS, Definition, Labels, Metrics, Seconds};
 pub use stuck::{Observation, StuckDetector};
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);

@@ -176,6 +176,8 @@ impl Task {
         if self.rebuilds.len() >= REBUILDS.0 {
             return Err(Error::new(Code::InstanceFenced, "the producer had to be rebuilt three times in five minutes"));
         }
+        // Fencing may take a minute.
+        self.p.heartbeat.beat();
         let producer = (self.remake)()?;
         self.committer.replace(producer);
         if then == Then::Wait {
