@@ -25,7 +25,7 @@ pub use client::{Quiet, Reader, client, reader};
 pub use kafka::{Command, Event, GroupMetadata, PollThread, Snapshot, StartOptions};
 pub use lag::{LagWatch, Lags};
 pub use live::FRAMING;
-pub use live::{apply, preflight};
+pub use live::{apply, delete_retention, preflight};
 pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;

@@ -12,7 +12,7 @@ use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::DELETE_RETENTION_MS, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
@@ -67,6 +67,8 @@ pub struct Restorer {
     changelog: String,
     decisions: String,
     inputs: Vec<(Role, String)>,
+    /// `delete.retention.ms` of the changelog.
+    delete_retention: i64,
     /// Sabotage only: take input offsets from the local state.
     pub local_offsets: bool,
 }
@@ -89,6 +91,7 @@ impl Restorer {
             committed: reader(client, "read_committed", "memsluice-restore")?,
             offsets: reader(client, "read_committed", group)?,
             ids: None,
+            delete_retention: DELETE_RETENTION_MS,
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
@@ -103,6 +106,13 @@ impl Restorer {
         self
     }
 
+    /// The same for a changelog with another `delete.retention.ms`.
+    #[must_use]
+    pub fn with_delete_retention(mut self, ms: i64) -> Self {
+        self.delete_retention = ms;
+        self
+    }
+
     /// Restores one unit into the store; `None` when cancelled, with what was replayed kept.
     ///
     /// # Errors
@@ -114,7 +124,7 @@ impl Restorer {
             return Ok(None);
         }
         let stored = Positions::of(db, partition)?;
-        let plan = UnitPlan::new(stored.as_ref(), target, wall_millis())?;
+        let plan = UnitPlan::new(stored.as_ref(), target, wall_millis(), self.delete_retention)?;
         if let Some(why) = plan.wipe {
             tracing::info!(partition, why, "unit is rebuilt from the changelog");
             db.wipe(partition)?;
