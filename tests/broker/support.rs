@@ -1,8 +1,7 @@
 //! Benches: topics, state folder and process environment of one test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +9,6 @@ use std::time::{Duration, Instant};
 use memsluice::source::{Client, Reader, reader, watermarks};
 use memsluice::state::{Db, Kind, Store, prefix};
 use rdkafka::Message;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::Value;
 
 const MEMSLUICE: &str = env!("CARGO_BIN_EXE_memsluice");
@@ -23,14 +21,6 @@ pub(crate) enum Outcome {
     Exit(i32),
     /// By a signal.
     Signal,
-}
-
-/// How a transaction of another producer ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Commit,
-    Abort,
-    Open,
 }
 
 /// How to start the stream.
@@ -233,42 +223,6 @@ impl Bench {
 
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.env.insert(key.to_owned(), value.to_owned());
-    }
-
-    pub(crate) fn unset(&mut self, key: &str) {
-        self.env.remove(key);
-    }
-
-    /// Metrics and probes on a free port; [`Running::get`] finds it.
-    pub(crate) fn serve(&mut self) {
-        self.set("MEMSLUICE__HTTP__LISTEN", "127.0.0.1:0");
-    }
-
-    /// `count` valid writes in one transaction of another producer. The producer goes on holding an open one;
-    /// the next call takes its place.
-    pub(crate) fn transaction(&self, count: usize, end: End) -> BaseProducer {
-        let mut config = self.client();
-        config.set("transactional.id", format!("{}other", self.prefix)).set("partitioner", "murmur2_random");
-        let producer: BaseProducer = config.create().unwrap();
-        let limit = Duration::from_secs(20);
-        producer.init_transactions(limit).unwrap();
-        producer.begin_transaction().unwrap();
-        let topic = self.topic("memory-writes");
-        for i in 0..count {
-            let (tenant, id) = (format!("t{}", i % 7), format!("m-{i}"));
-            let key = format!("{tenant}/support");
-            let value = serde_json::json!({"tenant": tenant, "store": "support", "record_id": id, "op": "create",
-                "content": format!("fact {i}"), "origin": "user_input"})
-            .to_string();
-            producer.send(BaseRecord::to(&topic).key(&key).payload(&value)).unwrap();
-        }
-        producer.flush(limit).unwrap();
-        match end {
-            End::Commit => producer.commit_transaction(limit).unwrap(),
-            End::Abort => producer.abort_transaction(limit).unwrap(),
-            End::Open => {}
-        }
-        producer
     }
 
     pub(crate) fn replace_in_topology(&mut self, from: &str, to: &str) {
@@ -698,27 +652,6 @@ fn canonical(value: &Value) -> String {
 impl Running {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    pub(crate) fn log_path(&self) -> PathBuf {
-        self.log.clone()
-    }
-
-    /// Status and body of a path of its HTTP endpoint; `None` while it does not answer.
-    pub(crate) fn get(&self, path: &str) -> Option<(u16, String)> {
-        let log = self.log();
-        let line = log.lines().rev().find_map(|l| l.strip_prefix("http: "))?;
-        let mut stream = TcpStream::connect(line.split(' ').next()?).ok()?;
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
-    }
-
-    pub(crate) fn kill(mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 
     pub(super) fn wait(mut self) -> Outcome {

@@ -1,9 +1,13 @@
 //! Metrics, probes, lag and stops of a running process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use memsluice::telemetry::DEFINITIONS;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::Value;
 
 use crate::support::{self, Bench, Outcome, Run, Running};
@@ -32,6 +36,66 @@ impl Scrape {
 
     fn sum(&self, name: &str) -> f64 {
         self.family(name).map(|(_, v)| v).sum()
+    }
+}
+
+/// How a transaction of another producer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Commit,
+    Abort,
+    Open,
+}
+
+impl Bench {
+    /// Metrics and probes on a free port, which the log names.
+    fn serve(&mut self) {
+        self.set("MEMSLUICE__HTTP__LISTEN", "127.0.0.1:0");
+    }
+
+    /// `count` valid writes in one transaction of another producer. The producer goes on holding an open one;
+    /// the next call takes its place.
+    fn transaction(&self, count: usize, end: End) -> BaseProducer {
+        let mut config = self.client();
+        config.set("transactional.id", format!("{}other", self.prefix)).set("partitioner", "murmur2_random");
+        let producer: BaseProducer = config.create().unwrap();
+        let limit = Duration::from_secs(20);
+        producer.init_transactions(limit).unwrap();
+        producer.begin_transaction().unwrap();
+        let topic = self.topic("memory-writes");
+        for i in 0..count {
+            let (tenant, id) = (format!("t{}", i % 7), format!("m-{i}"));
+            let key = format!("{tenant}/support");
+            let value = serde_json::json!({"tenant": tenant, "store": "support", "record_id": id, "op": "create",
+                "content": format!("fact {i}"), "origin": "user_input"})
+            .to_string();
+            producer.send(BaseRecord::to(&topic).key(&key).payload(&value)).unwrap();
+        }
+        producer.flush(limit).unwrap();
+        match end {
+            End::Commit => producer.commit_transaction(limit).unwrap(),
+            End::Abort => producer.abort_transaction(limit).unwrap(),
+            End::Open => {}
+        }
+        producer
+    }
+}
+
+impl Running {
+    fn log_path(&self) -> PathBuf {
+        self.log.clone()
+    }
+
+    /// Status and body of a path of its HTTP endpoint; `None` while it does not answer.
+    fn get(&self, path: &str) -> Option<(u16, String)> {
+        let log = self.log();
+        let line = log.lines().rev().find_map(|l| l.strip_prefix("http: "))?;
+        let mut stream = TcpStream::connect(line.split(' ').next()?).ok()?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 }
 
@@ -126,13 +190,13 @@ fn the_lag_returns_to_zero_on_transactional_topics() {
     bench.serve();
     let running = bench.spawn(Run::live("one"));
     wait_until_ready(&running);
-    let writes = bench.transaction(40, support::End::Commit);
+    let writes = bench.transaction(40, End::Commit);
     wait_for_scrape("committed records", &running, |s| s.sum("memsluice_txn_records_sum") >= 40.0 && read_up(s));
-    let open = bench.transaction(40, support::End::Open);
+    let open = bench.transaction(40, End::Open);
     std::thread::sleep(Duration::from_secs(5));
     assert!(read_up(&Scrape::of(&running).unwrap()), "an open transaction is no lag");
     drop(open);
-    let _aborted = bench.transaction(40, support::End::Abort);
+    let _aborted = bench.transaction(40, End::Abort);
     std::thread::sleep(Duration::from_secs(5));
     let scrape = wait_for_scrape("aborted records", &running, read_up);
     assert_eq!(scrape.sum("memsluice_txn_records_sum"), 40.0, "nothing but the committed records was read");
