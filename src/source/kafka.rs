@@ -344,7 +344,11 @@ fn settings(o: &StartOptions<'_>) -> ClientConfig {
         .set("fetch.message.max.bytes", "4194304")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100");
-    c.set("group.instance.id", o.instance);
+    c.set("group.instance.id", o.instance)
+        // Nothing in a poll takes longer; the least that librdkafka accepts evicts a stuck member soonest.
+        .set("max.poll.interval.ms", main.consumer.session_timeout.as_millis().to_string())
+        // Where fetches stand, for the lag.
+        .set("statistics.interval.ms", "1000");
     match main.consumer.assignor {
         Assignor::ConsumerRange => {
             c.set("group.protocol", "consumer").set("group.remote.assignor", "range");

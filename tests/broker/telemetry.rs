@@ -138,8 +138,13 @@ fn every_defined_metric_appears_in_a_scrape() {
     let data = support::generated(2_000, 300);
     bench.load(&data);
     bench.load_honeypots(&data);
+    let held =
+        r#"{"tenant":"acme","store":"support","record_id":"m","op":"create","content":"x","origin":"retrieved"}"#;
+    let file = bench.folder("held.jsonl");
+    std::fs::write(&file, held).unwrap();
+    bench.produce("memory-writes", &[file]);
     let running = bench.spawn(Run::live("one"));
-    let inputs = 2_300 + broken;
+    let inputs = 2_301 + broken;
     let done = |s: &Scrape| s.sum("memsluice_end_to_end_seconds_count") >= inputs as f64 && read_up(s);
     let scrape = wait_for_scrape("all is committed", &running, done);
     for d in DEFINITIONS {
@@ -152,8 +157,8 @@ fn every_defined_metric_appears_in_a_scrape() {
     }
     assert_eq!(scrape.sum("memsluice_end_to_end_seconds_count"), inputs as f64);
     assert_eq!(scrape.sum("memsluice_txn_records_sum"), inputs as f64);
-    assert_eq!(scrape.sum("memsluice_decision_total"), (2_000 + broken) as f64);
-    assert_eq!(scrape.sum("memsluice_policy_verdict_total"), 2_000.0);
+    assert_eq!(scrape.sum("memsluice_decision_total"), (2_001 + broken) as f64);
+    assert_eq!(scrape.sum("memsluice_policy_verdict_total"), 2_001.0);
     assert_eq!(scrape.sum("memsluice_dlq_records_total"), broken as f64);
     assert_eq!(scrape.sum("memsluice_decode_errors_total"), broken as f64);
     assert!(scrape.sum("memsluice_source_records_total") >= inputs as f64);
