@@ -15,9 +15,11 @@ use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
+    StartOptions, TopicIds,
 };
 use crate::state::{DELETE_RETENTION_MS, Db, Restorer, Standby, State};
+use crate::telemetry::health;
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -117,6 +119,7 @@ pub fn run(
 ) -> Result<Summary> {
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
+    health().started();
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
     let retention = match broker {
         BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
@@ -140,8 +143,10 @@ pub fn run(
     heartbeat.beat();
     // Fencing comes first: the task makes its producer before the group is joined.
     let producer = remake()?;
-    let rejoin = rejoin(setup, &client, &budget, &heartbeat);
+    let lags = Lags::default();
+    let rejoin = rejoin(setup, &client, &budget, &heartbeat, &lags);
     let poll = rejoin()?;
+    let _lag = LagWatch::start(&client, &setup.topology, lags)?;
     let parts = TaskParts {
         engine,
         embedder,
@@ -180,10 +185,10 @@ fn repartition(setup: &Setup, client: &Client, options: &RunOptions) -> Result<R
     Ok(flows)
 }
 
-fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
+fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat, lags: &Lags) -> Rejoin {
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
     let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
-    let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
+    let (budget, heartbeat, lags) = (budget.clone(), heartbeat.clone(), lags.clone());
     Box::new(move || {
         PollThread::start(StartOptions {
             client: &client,
@@ -192,6 +197,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
+            lags: lags.clone(),
             sabotage,
         })
     })

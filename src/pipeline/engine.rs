@@ -1,5 +1,5 @@
 //! The stages of one record: admit (decode, policy, what to embed) and finish (score, decide, effects).
-//! Pure but for the state it is given: no broker, no clock, no randomness.
+//! Pure but for the state it is given: no broker, no randomness; a clock only measures.
 
 use std::sync::Arc;
 

@@ -7,12 +7,14 @@ mod engine;
 mod failpoint;
 mod gate;
 mod machine;
+mod meter;
 mod outputs;
 mod registry;
 mod repartition;
 mod retrieval_path;
 mod summary;
 mod task;
+mod timed;
 mod unit;
 mod write_path;
 
@@ -23,5 +25,5 @@ pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState
 pub use registry::Registry;
 pub use repartition::{Repartition, RepartitionSettings};
 pub use summary::Summary;
-pub use task::{OnOutput, OnProgress, OnRestore, Rejoin, Remake, RunOptions, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, OnRestore, Rejoin, Remake, RunOptions, StopStep, Task, TaskParts};
 pub use unit::Unit;

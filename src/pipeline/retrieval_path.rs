@@ -82,7 +82,11 @@ impl Engine {
         let key = key(Kind::Session, unit.partition, &[r.boundary.as_str(), &r.session_id], None, &[]);
         let previous: Option<SessionState> = state.get(&key)?.map(|v| state::decode(&v)).transpose()?;
         let known = previous.as_ref().is_some_and(|p| now <= p.closes_at(&self.sprt));
+        let before = previous.as_ref().filter(|_| known).map_or((0, 0), |p| (p.suppressed, p.restarts));
         let (next, crossing) = session::observe(previous, &self.sprt, &observed);
+        unit.sessions.observed += u64::from(next.suppressed == before.0);
+        unit.sessions.restarts += u64::from(next.restarts.saturating_sub(before.1));
+        unit.sessions.attacks += u64::from(crossing.is_some());
         state.put(key, state::encode(&next));
         if !known {
             unit.schedule(&r.boundary, &r.session_id, next.closes_at(&self.sprt), state);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::meter::SessionCounts;
 use super::{Engine, Registry, gate};
 use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
@@ -45,6 +46,8 @@ pub struct Unit {
     next_expiry: HashMap<Boundary, Millis>,
     registry_seen: Option<u64>,
     meta_changed: bool,
+    /// What sessions did in the open transaction, for `/metrics`.
+    pub(super) sessions: SessionCounts,
     /// Topic ids that the state doesn't hold yet.
     unnoted: BTreeMap<Role, String>,
 }
@@ -88,6 +91,7 @@ impl Unit {
             next_expiry: HashMap::new(),
             registry_seen: None,
             meta_changed: false,
+            sessions: SessionCounts::default(),
             unnoted,
         })
     }
@@ -126,6 +130,10 @@ impl Unit {
         self.stream_times.clear();
         self.next_expiry.clear();
         self.versions.clear();
+    }
+
+    pub(super) fn take_sessions(&mut self) -> SessionCounts {
+        std::mem::take(&mut self.sessions)
     }
 
     /// Boundaries held ready.

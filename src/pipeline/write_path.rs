@@ -3,7 +3,7 @@
 use super::engine::Taken;
 use super::outputs::{self, Forward};
 use super::{Engine, Unit};
-use crate::clock::rfc3339;
+use crate::clock::{monotonic, rfc3339};
 use crate::decide::{self, Embedding};
 use crate::decode::Write;
 use crate::embed::Encoded;
@@ -16,6 +16,7 @@ use crate::score::assess;
 use crate::sink::{Output, size};
 use crate::source::At;
 use crate::state::{State, Store};
+use crate::telemetry::metrics;
 use crate::topology::{MemsadMode, Role};
 
 impl Engine {
@@ -77,7 +78,9 @@ impl Engine {
         }
         let calibration = crate::score::applicable(&unit.calibrations, &write.boundary).cloned();
         let history = unit.history(&write.boundary, self, state)?;
+        let since = monotonic();
         let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_deref());
+        metrics().score_seconds.observe_duration(since.elapsed());
         flags.extend(more.into_iter().map(str::to_owned));
         Ok((Some(facts), embedding))
     }

@@ -251,6 +251,9 @@ impl Restorer {
             replayed,
             remaining: u64::try_from(target - next).unwrap_or_default(),
         };
+        if !watch(progress(from, 0)) {
+            return Ok(None);
+        }
         // The committed end is at or behind the target now, so reading to it passes the target.
         let through = read(&self.committed, &self.changelog, partition, from, |m| {
             let Some(m) = m else {

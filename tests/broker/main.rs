@@ -11,6 +11,7 @@ mod repartition;
 mod restore;
 mod support;
 mod takeover;
+mod telemetry;
 mod tools;
 
 use std::time::Duration;

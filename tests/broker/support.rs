@@ -224,6 +224,8 @@ impl Bench {
             ("MEMSLUICE__ENCODER__BACKEND".to_owned(), "hash".to_owned()),
             ("MEMSLUICE_TOPOLOGY".to_owned(), text(&topology).to_owned()),
             ("MEMSLUICE_LOG".to_owned(), "info".to_owned()),
+            // Members of one test share a host.
+            ("MEMSLUICE__HTTP__LISTEN".to_owned(), "off".to_owned()),
         ]);
         let bench = Self { bootstrap, prefix, folder, env };
         edits.iter().for_each(|(from, to)| bench.replace("topics.yaml", from, to));

@@ -14,7 +14,7 @@ use memsluice::embed::{Embedder, Encoded, Job};
 use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Committer, Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::sink::{Output, Publication, TransactionalProducer, publish};
-use memsluice::source::{self, At, Budget, Client, Fetched, Heartbeat, PollThread, StartOptions};
+use memsluice::source::{self, At, Budget, Client, Fetched, Heartbeat, Lags, PollThread, StartOptions};
 use memsluice::state::{Db, MemoryStore, State};
 use memsluice::topology::{Role, Topology};
 use rdkafka::mocking::MockCluster;
@@ -270,6 +270,7 @@ impl Mock {
             instance: "0",
             budget: Budget::default(),
             task: Heartbeat::default(),
+            lags: Lags::default(),
             sabotage: None,
         })
         .unwrap()
