@@ -46,6 +46,10 @@ pub mod scan;
 
 pub mod app;
 
+pub mod inspect;
+
+pub mod dlq;
+
 pub mod demo;
 
 pub mod cli;

@@ -2,12 +2,14 @@
 
 mod calibrate;
 mod demo;
+mod dlq;
 mod honeypots;
 mod out;
 mod render;
 mod run;
 mod scan;
 mod schema;
+mod state;
 mod topology;
 
 use std::path::PathBuf;
@@ -46,6 +48,10 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// Load the honeypot registry.
     Honeypots(honeypots::HoneypotsArgs),
+    /// Look at dead letters, send them again, or give them up.
+    Dlq(dlq::DlqArgs),
+    /// Look at the local state, or check it against the changelog.
+    State(state::StateArgs),
     /// Show the main job on sample data.
     Demo(demo::DemoArgs),
 }
@@ -91,6 +97,8 @@ pub fn main() -> ExitCode {
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Honeypots(args) => honeypots::run(&args),
+        Command::Dlq(args) => dlq::run(&args),
+        Command::State(args) => state::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match result {

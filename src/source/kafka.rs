@@ -539,12 +539,17 @@ impl Poller {
 
 fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
     let role = context.role(message.topic())?;
+    Some(owned(message, role, generation))
+}
+
+/// A record of its own.
+pub(super) fn owned(message: &BorrowedMessage<'_>, role: Role, generation: u64) -> Fetched {
     // rdkafka panics on a header name that is not UTF-8, which Kafka accepts.
     let read =
         || message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
     let headers: Option<Headers> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))
         .unwrap_or_else(|_| Some(vec![(header::UNREADABLE.to_owned(), None)]));
-    Some(Fetched {
+    Fetched {
         at: At {
             generation,
             role,
@@ -555,5 +560,5 @@ fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) ->
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
         headers: headers.unwrap_or_default(),
-    })
+    }
 }

@@ -9,6 +9,8 @@ mod live;
 mod merge;
 mod mock;
 mod murmur2;
+mod plan;
+mod span;
 mod tail;
 
 use crate::clock::Millis;
@@ -21,12 +23,14 @@ pub(crate) use client::client_log;
 pub use client::{Quiet, Reader, client, reader};
 pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
 pub use live::FRAMING;
-pub use live::{apply, preflight};
+pub use live::preflight;
 pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
+pub use plan::{Difference, PlanAction, TopicPlan, apply, compare, plan, wanted};
 pub use rdkafka::config::ClientConfig as Client;
-pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
+pub use span::{Group, Point, Spans};
+pub use tail::{Bounds, each_record, ends, last_record, read, read_until, watermarks};
 
 /// Coordinates of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

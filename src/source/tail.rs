@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // blocking calls with their own deadlines, never on a tokio worker
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
@@ -88,6 +89,24 @@ pub fn read(
     from: i64,
     mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>) -> Result<()>,
 ) -> Result<()> {
+    read_until(consumer, topic, partition, from, i64::MAX, |m| each(m).map(ControlFlow::Continue))
+}
+
+/// Reads a partition from an offset to below `to`, its committed end, or what `each` breaks at.
+///
+/// # Errors
+/// `broker_unreachable`, `restore_stalled`, and what `each` returns.
+pub fn read_until(
+    consumer: &Reader,
+    topic: &str,
+    partition: i32,
+    from: i64,
+    to: i64,
+    mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    if from >= to {
+        return Ok(());
+    }
     let mut list = TopicPartitionList::new();
     list.add_partition_offset(topic, partition, Offset::Offset(from))
         .and_then(|()| consumer.assign(&list))
@@ -99,7 +118,9 @@ pub fn read(
             Some(Ok(message)) => {
                 moved = monotonic();
                 last_error = None;
-                each(&message)?;
+                if message.offset() >= to || each(&message)?.is_break() || message.offset() + 1 >= to {
+                    return Ok(());
+                }
             }
             Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
             Some(Err(e)) if e.rdkafka_error_code().is_some_and(passing) => {

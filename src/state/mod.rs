@@ -1,22 +1,26 @@
 //! Keyed state: committed data in a store, this transaction's changes in an overlay. The store never
 //! runs ahead of Kafka: it is written once, after the commit (I2).
 
+mod audit;
 mod db;
 mod keys;
 mod overlay;
 mod restore;
 mod unit;
+mod view;
 
 use std::collections::BTreeMap;
 
 use crate::error::Result;
 
+pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
-pub use keys::{Kind, key, prefix};
+pub use keys::{Kind, Parsed, key, parse, prefix};
 pub use overlay::{Overlay, State};
 pub use restore::{Restored, Restorer, UnitPlan};
 pub use unit::{Chain, Positions, UnitMeta};
 pub(crate) use unit::{decode, encode};
+pub use view::View;
 
 /// Committed state.
 pub trait Store: std::fmt::Debug {

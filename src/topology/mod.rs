@@ -1,11 +1,13 @@
 //! The topology: load, then validate, then run. Running code asks this value and re-checks nothing.
 
 mod describe;
+mod dot;
 mod load;
 mod model;
 mod validate;
 
 pub use describe::describe;
+pub use dot::dot;
 pub use model::{
     Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, Posture, PostureKind,
     Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
