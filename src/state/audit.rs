@@ -224,12 +224,14 @@ pub fn audit(
 }
 
 type Pairs<I> = Peekable<I>;
+/// A key, and how its two sides differ.
+type Compared = (Box<[u8]>, Option<What>);
 
 /// The next key of either side, and how it differs.
 fn next(
     store: &mut Pairs<impl Iterator<Item = Result<Pair>>>,
     log: &mut Pairs<impl Iterator<Item = Result<Pair>>>,
-) -> Result<Option<(Box<[u8]>, Option<What>)>> {
+) -> Result<Option<Compared>> {
     let side = match (store.peek(), log.peek()) {
         (None, None) => return Ok(None),
         (Some(Ok((a, _))), Some(Ok((b, _)))) => a.cmp(b),
