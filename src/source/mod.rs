@@ -12,6 +12,7 @@ mod murmur2;
 mod plan;
 mod span;
 mod tail;
+mod topic_ids;
 
 use crate::clock::Millis;
 use crate::schema::Headers;
@@ -30,7 +31,9 @@ pub use murmur2::partition_of;
 pub use plan::{Difference, PlanAction, TopicPlan, apply, compare, plan, wanted};
 pub use rdkafka::config::ClientConfig as Client;
 pub use span::{Group, Point, Spans};
-pub use tail::{Bounds, each_record, ends, last_record, read, read_until, watermarks};
+pub(crate) use tail::passing;
+pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
+pub use topic_ids::TopicIds;
 
 /// Coordinates of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

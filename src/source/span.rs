@@ -11,7 +11,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Reader, reader};
 use super::kafka::owned;
-use super::{Bounds, Fetched, GroupMetadata, read_until, watermarks};
+use super::{Bounds, Fetched, GroupMetadata, read, watermarks};
 use crate::clock::{Millis, monotonic, parse_rfc3339};
 use crate::error::{Code, Error, Result};
 use crate::topology::{Role, Topology};
@@ -149,7 +149,18 @@ impl Spans {
         (from, to): (i64, i64),
         mut each: impl FnMut(Fetched) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        read_until(&self.committed, topic, partition, from, to, |m| each(owned(m, role, 0)))
+        if from >= to {
+            return Ok(());
+        }
+        read(&self.committed, topic, partition, from, |m| {
+            let Some(m) = m else { return Ok(ControlFlow::Continue(())) };
+            let at = rdkafka::Message::offset(m);
+            if at >= to || each(owned(m, role, 0))?.is_break() || at + 1 >= to {
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(())
     }
 }
 

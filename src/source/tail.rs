@@ -66,10 +66,10 @@ pub fn last_record(consumer: &Reader, topic: &str, partition: i32) -> Result<Opt
         step *= 8;
         let mut last = None;
         read(consumer, topic, partition, from, |m| {
-            if m.offset() < high {
+            if let Some(m) = m.filter(|m| m.offset() < high) {
                 last = Some(m.detach());
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         if last.is_some() {
             return Ok(last);
@@ -78,7 +78,8 @@ pub fn last_record(consumer: &Reader, topic: &str, partition: i32) -> Result<Opt
     Ok(None)
 }
 
-/// Reads a partition from an offset to its committed end as it is now.
+/// Reads a partition from an offset to its committed end as it is now. `each` also gets `None` while
+/// nothing comes; it may end the read early. Says whether the end was reached.
 ///
 /// # Errors
 /// `broker_unreachable`, `restore_stalled`, and what `each` returns.
@@ -87,26 +88,8 @@ pub fn read(
     topic: &str,
     partition: i32,
     from: i64,
-    mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>) -> Result<()>,
-) -> Result<()> {
-    read_until(consumer, topic, partition, from, i64::MAX, |m| each(m).map(ControlFlow::Continue))
-}
-
-/// Reads a partition from an offset to below `to`, its committed end, or what `each` breaks at.
-///
-/// # Errors
-/// `broker_unreachable`, `restore_stalled`, and what `each` returns.
-pub fn read_until(
-    consumer: &Reader,
-    topic: &str,
-    partition: i32,
-    from: i64,
-    to: i64,
-    mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>) -> Result<ControlFlow<()>>,
-) -> Result<()> {
-    if from >= to {
-        return Ok(());
-    }
+    mut each: impl FnMut(Option<&rdkafka::message::BorrowedMessage<'_>>) -> Result<ControlFlow<()>>,
+) -> Result<bool> {
     let mut list = TopicPartitionList::new();
     list.add_partition_offset(topic, partition, Offset::Offset(from))
         .and_then(|()| consumer.assign(&list))
@@ -118,11 +101,11 @@ pub fn read_until(
             Some(Ok(message)) => {
                 moved = monotonic();
                 last_error = None;
-                if message.offset() >= to || each(&message)?.is_break() || message.offset() + 1 >= to {
-                    return Ok(());
+                if each(Some(&message))?.is_break() {
+                    return Ok(false);
                 }
             }
-            Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
+            Some(Err(KafkaError::PartitionEOF(_))) => return Ok(true),
             Some(Err(e)) if e.rdkafka_error_code().is_some_and(passing) => {
                 tracing::debug!(error = %e, "read");
                 last_error = Some(e);
@@ -130,6 +113,7 @@ pub fn read_until(
             Some(Err(e)) => {
                 return Err(Error::with(Code::BrokerRefused, format!("reading {topic}-{partition} failed"), e));
             }
+            None if each(None)?.is_break() => return Ok(false),
             None => {}
         }
         if moved.elapsed() > STALL {
@@ -201,13 +185,15 @@ pub fn each_record(
             continue;
         }
         read(&consumer, name, partition, start, |m| {
+            let Some(m) = m else { return Ok(ControlFlow::Continue(())) };
             let key = m.key().unwrap_or_default();
             if key != boundary.as_str().as_bytes() && !key.starts_with(of_record.as_bytes()) {
-                return Ok(());
+                return Ok(ControlFlow::Continue(()));
             }
             let timestamp = m.timestamp().to_millis().unwrap_or_default();
             let at = At { generation: 0, role, partition, offset: m.offset(), timestamp };
-            each(Fetched { at, key: Some(key.to_vec()), value: m.payload().map(<[u8]>::to_vec), headers: Vec::new() })
+            each(Fetched { at, key: Some(key.to_vec()), value: m.payload().map(<[u8]>::to_vec), headers: Vec::new() })?;
+            Ok(ControlFlow::Continue(()))
         })?;
     }
     Ok(())

@@ -3,12 +3,15 @@
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
+use std::ops::ControlFlow;
 use std::path::Path;
 
+use rdkafka::Message as _;
 use rocksdb::{DB, Options, WriteBatch};
 use serde::Serialize;
 
 use super::keys::{Kind, prefix};
+use super::restore::change;
 use super::view::{Pair, Scratch, View, pairs};
 use crate::error::{Code, Error, Result};
 use crate::source::{Bounds, Spans, read};
@@ -111,26 +114,18 @@ impl Fold {
         }
         let (mut batch, mut count) = (WriteBatch::default(), 0_u64);
         read(spans.committed(), topic, unit, log.low, |m| {
-            use rdkafka::Message as _;
-            let key = m.key().unwrap_or_default();
-            let of_unit = key.get(1..5) == Some(unit.to_be_bytes().as_slice());
-            if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
-                let what = format!("changelog record {} has no state key of unit {unit}", m.offset());
-                return Err(Error::new(Code::StateFormat, what));
-            }
-            if m.offset() >= upto {
-                batch.put(tagged(LATER, key), []);
-            } else if let Some(value) = m.payload() {
-                batch.put(tagged(FOLDED, key), value);
-            } else {
-                batch.delete(tagged(FOLDED, key));
+            let Some(m) = m else { return Ok(ControlFlow::Continue(())) };
+            match (change(m, unit)?, m.offset() >= upto) {
+                ((key, _), true) => batch.put(tagged(LATER, &key), []),
+                ((key, Some(value)), false) => batch.put(tagged(FOLDED, &key), value),
+                ((key, None), false) => batch.delete(tagged(FOLDED, &key)),
             }
             count += 1;
             if batch.len() >= CHUNK {
                 progress(count);
                 self.db.write(std::mem::take(&mut batch)).map_err(failed)?;
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         self.db.write(batch).map_err(failed)?;
         progress(count);

@@ -21,12 +21,21 @@ pub enum Kind {
     SessionExpiry = 7,
     /// Version in force of one calibration or honeypot set.
     Active = 8,
+    /// Id of a topic that the unit's state was built from.
+    Topic = 9,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 6] =
-        [Kind::Unit, Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Active];
+    pub const LOGGED: [Kind; 7] = [
+        Kind::Unit,
+        Kind::Boundary,
+        Kind::HistorySlot,
+        Kind::Session,
+        Kind::SessionExpiry,
+        Kind::Active,
+        Kind::Topic,
+    ];
 
     /// Name in commands.
     #[must_use]
@@ -40,13 +49,14 @@ impl Kind {
             Kind::Session => "session",
             Kind::SessionExpiry => "session-expiry",
             Kind::Active => "active",
+            Kind::Topic => "topic",
         }
     }
 
     /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
     fn layout(self) -> (usize, bool, usize) {
         match self {
-            Kind::Meta | Kind::Boundary | Kind::Active => (1, false, 0),
+            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
             Kind::HistorySlot => (1, true, 0),
             Kind::Session => (2, false, 0),
@@ -54,10 +64,22 @@ impl Kind {
         }
     }
 
+    /// Kinds whose keys carry a unit, the process-wide ones left out.
+    pub const OF_UNIT: [Kind; 8] = [
+        Kind::Offsets,
+        Kind::Unit,
+        Kind::Boundary,
+        Kind::HistorySlot,
+        Kind::Session,
+        Kind::SessionExpiry,
+        Kind::Active,
+        Kind::Topic,
+    ];
+
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Active as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Topic as u8).contains(&byte)
     }
 }
 
@@ -136,13 +158,14 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [(Kind, &[&str], Option<u64>, &[&str]); 6] = [
+        let cases: [(Kind, &[&str], Option<u64>, &[&str]); 7] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
             (Kind::Session, &["acme/support", "s-1"], None, &[]),
             (Kind::SessionExpiry, &["acme/support"], Some(1 << 63), &["s-1"]),
             (Kind::Active, &["memsad/acme/support"], None, &[]),
+            (Kind::Topic, &["changelog"], None, &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);
