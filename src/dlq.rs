@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::app::Setup;
 use crate::clock::Millis;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Boundary, Headers, header as h};
-use crate::sink::{CommitError, TransactionalProducer, size};
+use crate::schema::{Boundary, Coordinates, Headers, header as h};
+use crate::sink::{CommitError, Output, TransactionalProducer, Transactions, size};
 use crate::source::{self, Bounds, Client, FRAMING, Fetched, Point, Spans, partition_of};
 use crate::topology::Role;
 
@@ -48,44 +48,17 @@ impl Handled {
     }
 }
 
-/// Coordinates of a record: topic, partition, offset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
-    /// Topic.
-    pub topic: String,
-    /// Partition.
-    pub partition: i32,
-    /// Offset.
-    pub offset: i64,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}", self.topic, self.partition, self.offset)
-    }
-}
-
-impl Place {
-    /// Reads `topic/partition/offset`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.rsplitn(3, '/');
-        let offset = parts.next()?.parse().ok()?;
-        let partition = parts.next()?.parse().ok()?;
-        let topic = parts.next().filter(|t| !t.is_empty())?.to_owned();
-        Some(Self { topic, partition, offset })
-    }
-}
-
 /// A dead letter, read back into the record it was made of and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     /// Where it stands.
-    pub at: Place,
+    pub at: Coordinates,
     /// Record time.
     pub timestamp: Millis,
     /// The input's coordinates.
-    pub source: Place,
+    pub source: Coordinates,
+    /// What a redrive or skip names: the input, or what that was a redrive of.
+    pub origin: Coordinates,
     /// Error code.
     pub code: String,
     /// Stage that refused it.
@@ -96,6 +69,8 @@ pub struct DeadLetter {
     pub version: String,
     /// The input's key; empty where it had none.
     pub key: Vec<u8>,
+    /// The input had no key.
+    pub null_key: bool,
     /// The input's value, or the stub.
     pub value: Option<Vec<u8>>,
     /// The input's headers.
@@ -127,11 +102,11 @@ pub enum Letter {
 }
 
 impl Letter {
-    /// Reads a record. Our error headers begin with the last `__streams.errors.exception`: what a producer put
-    /// in front of it is its own, whatever its name, and no input can pass for a mark. Pure.
+    /// Reads a record. Our error headers begin with the last `__streams.errors.exception`: what stands in front
+    /// of it is the producer's, under a prefix or (before 0.2) as it was, and no input can pass for a mark. Pure.
     #[must_use]
     pub fn parse(topic: &str, record: Fetched) -> Self {
-        let at = Place { topic: topic.to_owned(), partition: record.at.partition, offset: record.at.offset };
+        let at = Coordinates { topic: topic.to_owned(), partition: record.at.partition, offset: record.at.offset };
         let Some(split) = record.headers.iter().rposition(|(name, _)| name == h::EXCEPTION) else {
             return mark(&at, &record.headers).map_or(Letter::Other, Letter::Mark);
         };
@@ -143,13 +118,20 @@ impl Letter {
         };
         let number = |name: &str| text(name).and_then(|t| t.parse::<i64>().ok());
         let source = || {
-            Some(Place {
+            Some(Coordinates {
                 topic: text(h::TOPIC)?,
                 partition: i32::try_from(number(h::PARTITION)?).ok()?,
                 offset: number(h::OFFSET)?,
             })
         };
         let Some(source) = source() else { return Letter::Other };
+        let origin = text(h::DLQ_ORIGIN).and_then(|o| o.parse::<Coordinates>().ok());
+        if origin.is_some() {
+            original.retain_mut(|(name, _)| {
+                let own = name.strip_prefix(h::ORIGINAL).map(str::to_owned);
+                own.map(|o| *name = o).is_some()
+            });
+        }
         let stub = ours.iter().any(|(name, _)| name == h::STUB);
         let unreadable = original.iter().any(|(name, _)| name == h::UNREADABLE);
         let incomplete = match (stub, unreadable) {
@@ -160,12 +142,14 @@ impl Letter {
         Letter::Dead(Box::new(DeadLetter {
             at,
             timestamp: record.at.timestamp,
+            origin: origin.unwrap_or_else(|| source.clone()),
             source,
             code: text(h::ERROR_CODE).unwrap_or_default(),
             stage: text(h::ERROR_STAGE).unwrap_or_default(),
             message: text(h::MESSAGE).unwrap_or_default(),
             version: text(h::VERSION).unwrap_or_default(),
             key: record.key.unwrap_or_default(),
+            null_key: ours.iter().any(|(name, _)| name == h::NULL_KEY),
             value: record.value,
             original,
             incomplete,
@@ -174,13 +158,13 @@ impl Letter {
     }
 }
 
-fn mark(at: &Place, headers: &Headers) -> Option<Mark> {
+fn mark(at: &Coordinates, headers: &Headers) -> Option<Mark> {
     let text = |name: &str| {
         let value = headers.iter().find(|(n, _)| n == name).and_then(|(_, v)| v.as_deref())?;
         std::str::from_utf8(value).ok()
     };
     let handled = Handled::parse(text(h::DLQ_HANDLED)?)?;
-    let of = Place::parse(text(h::DLQ_LETTER)?)?;
+    let of: Coordinates = text(h::DLQ_LETTER)?.parse().ok()?;
     (of.topic == at.topic && of.partition == at.partition).then_some(Mark { offset: of.offset, handled })
 }
 
@@ -353,6 +337,8 @@ pub struct Done {
 /// A record for an input topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sending {
+    /// Partition; `None` is murmur2 of the key.
+    pub partition: Option<i32>,
     /// Key.
     pub key: Vec<u8>,
     /// Value.
@@ -366,7 +352,7 @@ pub struct Sending {
 /// # Errors
 /// `dead_letter_incomplete` when the whole record isn't there to be sent again.
 pub fn sending(letter: &DeadLetter, act: &Act) -> Result<Option<Sending>> {
-    let place = |name: &str, place: &Place| (name.to_owned(), Some(place.to_string().into_bytes()));
+    let named = |name: &str| (name.to_owned(), Some(letter.origin.to_string().into_bytes()));
     match act {
         Act::Redrive { edit } => {
             if let Some(why) = letter.incomplete {
@@ -377,13 +363,15 @@ pub fn sending(letter: &DeadLetter, act: &Act) -> Result<Option<Sending>> {
             }
             let mut headers = letter.original.clone();
             headers.retain(|(name, _)| name != h::REDRIVE);
-            headers.push(place(h::REDRIVE, &letter.at));
+            headers.push(named(h::REDRIVE));
             let value = edit.clone().or_else(|| letter.value.clone());
-            Ok(Some(Sending { key: letter.key.clone(), value, headers }))
+            let partition = letter.null_key.then_some(letter.source.partition);
+            Ok(Some(Sending { partition, key: letter.key.clone(), value, headers }))
         }
         Act::Skip { release_key: true, .. } => {
-            let headers = vec![place(h::DLQ_SKIP, &letter.source)];
-            Ok(Some(Sending { key: letter.key.clone(), value: None, headers }))
+            // The key is held where its first record failed.
+            let partition = Some(letter.origin.partition);
+            Ok(Some(Sending { partition, key: letter.key.clone(), value: None, headers: vec![named(h::DLQ_SKIP)] }))
         }
         Act::Skip { .. } => Ok(None),
     }
@@ -436,7 +424,7 @@ impl<'a> Handler<'a> {
                 return Err(Error::new(Code::DeadLetterIncomplete, what));
             };
             bytes = size(s.key.len(), s.value.as_deref(), &s.headers);
-            let partition = partition_of(&s.key, count);
+            let partition = s.partition.unwrap_or_else(|| partition_of(&s.key, count));
             self.send(&letter.source.topic, partition, &s)?;
         }
         self.send(&letter.at.topic, letter.at.partition, &marking(letter, act))?;
@@ -460,10 +448,10 @@ impl<'a> Handler<'a> {
     }
 
     fn send(&mut self, topic: &str, partition: i32, s: &Sending) -> Result<()> {
+        let (key, value, headers) = (s.key.clone(), s.value.clone(), s.headers.clone());
+        let output = Output { role: Role::DeadLetters, partition, key, value, headers };
         let begun = self.producer.begin();
-        let sent =
-            begun.and_then(|()| self.producer.send(topic, partition, &s.key, s.value.as_deref(), &s.headers, false));
-        sent.map_err(|e| self.failed(e))
+        begun.and_then(|()| self.producer.send(topic, &output)).map_err(|e| self.failed(e))
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -517,12 +505,13 @@ fn marking(letter: &DeadLetter, act: &Act) -> Sending {
         (h::DLQ_LETTER.to_owned(), Some(letter.at.to_string().into_bytes())),
     ];
     headers.extend(reason.map(|r| (h::DLQ_REASON.to_owned(), Some(r.as_bytes().to_vec()))));
-    Sending { key: letter.key.clone(), value: None, headers }
+    Sending { partition: Some(letter.at.partition), key: letter.key.clone(), value: None, headers }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::DeadLetterHeaders;
     use crate::source::At;
 
     fn header(name: &str, value: &str) -> (String, Option<Vec<u8>>) {
@@ -574,12 +563,39 @@ mod tests {
 
     #[test]
     fn a_redrive_is_the_record_and_names_its_dead_letter_once() {
-        let headers = [vec![header("own", "1"), header(h::REDRIVE, "dlq/3/5")], errors()].concat();
+        let headers = [vec![header("own", "1"), header(h::REDRIVE, "memory-writes/3/5")], errors()].concat();
         let sent = sending(&dead(headers), &Act::Redrive { edit: None }).unwrap().unwrap();
-        assert_eq!(sent.headers, vec![header("own", "1"), header(h::REDRIVE, "dlq/3/17")]);
+        assert_eq!(sent.headers, vec![header("own", "1"), header(h::REDRIVE, "memory-writes/3/99")]);
+        assert_eq!(sent.partition, None);
         assert_eq!((sent.key.as_slice(), sent.value.as_deref()), (&b"acme/support"[..], Some(&b"{"[..])));
         let edited = sending(&dead(errors()), &Act::Redrive { edit: Some(b"{}".to_vec()) }).unwrap().unwrap();
         assert_eq!(edited.value.as_deref(), Some(&b"{}"[..]));
+    }
+
+    /// The typed form: headers come back from under their prefix, and the first failure stays the origin.
+    #[test]
+    fn typed_headers_give_the_record_back() {
+        let at = |offset| Coordinates { topic: "memory-writes".into(), partition: 3, offset };
+        let original = vec![header("own", "1"), (h::ERROR_CODE.to_owned(), None)];
+        let typed = DeadLetterHeaders {
+            input: at(99),
+            timestamp: 5,
+            code: "key_held".into(),
+            message: "m".into(),
+            stage: "hold".into(),
+            version: "0.1.0".into(),
+            origin: at(7),
+            null_key: true,
+            stub: false,
+            isolation: None,
+            original: original.clone(),
+        };
+        let letter = dead(typed.to_headers());
+        assert_eq!((&letter.original, letter.code.as_str(), letter.null_key), (&original, "key_held", true));
+        assert_eq!((letter.source.offset, letter.origin.offset), (99, 7));
+        let sent = sending(&letter, &Act::Redrive { edit: None }).unwrap().unwrap();
+        assert_eq!(sent.headers, [original, vec![header(h::REDRIVE, "memory-writes/3/7")]].concat());
+        assert_eq!(sent.partition, Some(3));
     }
 
     #[test]
@@ -632,13 +648,5 @@ mod tests {
         let boundary = |b: &str| Boundary::parse(b).ok();
         assert!(Selection { boundary: boundary("acme/support"), ..all.clone() }.takes(&letter));
         assert!(!Selection { boundary: boundary("acme/other"), ..all }.takes(&letter));
-    }
-
-    #[test]
-    fn places() {
-        let place = Place::parse("a/b.c/3/17").unwrap();
-        assert_eq!((place.topic.as_str(), place.partition, place.offset), ("a/b.c", 3, 17));
-        assert_eq!(place.to_string(), "a/b.c/3/17");
-        assert!(["", "3/17", "/3/17", "t/x/1", "t/1/x"].iter().all(|t| Place::parse(t).is_none()));
     }
 }

@@ -50,6 +50,8 @@ pub mod inspect;
 
 pub mod dlq;
 
+pub mod reset;
+
 pub mod demo;
 
 pub mod cli;

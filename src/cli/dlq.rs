@@ -59,7 +59,7 @@ enum Which {
     },
     /// Send dead letters to their input topic again. Without --execute nothing is written.
     #[command(
-        after_help = "Key, value and headers are those of the input, with the header memsluice-redrive; the partition is murmur2 of the key. Each is sent once: what was redriven or skipped before is passed over.\n\nExamples:\n  memsluice dlq redrive --code embedding_dimension --limit 1000\n  memsluice dlq redrive --code embedding_dimension --limit 1000 --execute\n  memsluice dlq redrive --at 3/17 --edit corrected.json --execute"
+        after_help = "Key, value and headers are those of the input, with the header memsluice-redrive; the partition is murmur2 of the key (without a key: the input's). Each is sent once: what was redriven or skipped before is passed over.\n\nExamples:\n  memsluice dlq redrive --code embedding_dimension --limit 1000\n  memsluice dlq redrive --code embedding_dimension --limit 1000 --execute\n  memsluice dlq redrive --at 3/17 --edit corrected.json --execute"
     )]
     Redrive {
         #[command(flatten)]
@@ -257,8 +257,8 @@ fn row(letter: &DeadLetter, output: Format) -> Result<()> {
 /// All but the bytes.
 fn summary(letter: &DeadLetter) -> serde_json::Value {
     json!({
-        "at": letter.at, "time": rfc3339(letter.timestamp), "code": letter.code, "stage": letter.stage,
-        "message": letter.message, "version": letter.version, "source": letter.source, "key": printable(&letter.key),
+        "partition": letter.at.partition, "offset": letter.at.offset, "time": rfc3339(letter.timestamp), "code": letter.code, "stage": letter.stage,
+        "message": letter.message, "version": letter.version, "input": letter.source.to_string(), "origin": letter.origin.to_string(), "key": printable(&letter.key),
         "bytes": letter.value.as_ref().map(Vec::len), "incomplete": letter.incomplete,
         "handled": letter.handled.map(crate::dlq::Handled::as_str),
     })

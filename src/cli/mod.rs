@@ -6,6 +6,7 @@ mod dlq;
 mod honeypots;
 mod out;
 mod render;
+mod reset;
 mod run;
 mod scan;
 mod schema;
@@ -52,6 +53,8 @@ enum Command {
     Dlq(dlq::DlqArgs),
     /// Look at the local state, or check it against the changelog.
     State(state::StateArgs),
+    /// Put offsets, state and local folder of the application back to a start.
+    Reset(reset::ResetArgs),
     /// Show the main job on sample data.
     Demo(demo::DemoArgs),
 }
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Honeypots(args) => honeypots::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Reset(args) => reset::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match result {

@@ -139,6 +139,7 @@ impl Engine {
             policy: None,
             reasons: Vec::new(),
             record_id: None,
+            reset: None,
             source: None,
             store: None,
             tenant: None,

@@ -62,10 +62,6 @@ pub mod names {
     pub const UNREADABLE: &str = "memsluice-headers-unreadable";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";
-    /// On an input that was a dead letter: `topic/partition/offset` of the dead letter.
-    pub const REDRIVE: &str = "memsluice-redrive";
-    /// On a control record without a value: a dead letter's input, as `topic/partition/offset`, is given up.
-    pub const DLQ_SKIP: &str = "memsluice-dlq-skip";
     /// On a mark in `dead-letters`: `redriven` or `skipped`.
     pub const DLQ_HANDLED: &str = "memsluice-dlq-handled";
     /// On a mark: `topic/partition/offset` of the dead letter that it is about.

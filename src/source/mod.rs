@@ -30,7 +30,7 @@ pub use mock::MockBroker;
 pub use murmur2::partition_of;
 pub use plan::{Difference, PlanAction, TopicPlan, apply, compare, plan, wanted};
 pub use rdkafka::config::ClientConfig as Client;
-pub use span::{Group, Point, Spans};
+pub use span::{Group, Point, Spans, payload};
 pub(crate) use tail::passing;
 pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
 pub use topic_ids::TopicIds;

@@ -164,6 +164,12 @@ impl Spans {
     }
 }
 
+/// Value of a record.
+#[must_use]
+pub fn payload(message: &rdkafka::message::OwnedMessage) -> Option<&[u8]> {
+    rdkafka::Message::payload(message)
+}
+
 /// A consumer group seen from outside: never a member of it.
 pub struct Group {
     name: String,

@@ -27,15 +27,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 7] = [
-        Kind::Unit,
-        Kind::Boundary,
-        Kind::HistorySlot,
-        Kind::Session,
-        Kind::SessionExpiry,
-        Kind::Active,
-        Kind::Topic,
-    ];
+    pub const LOGGED: [Kind; 7] =
+        [Kind::Unit, Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Active, Kind::Topic];
 
     /// Name in commands.
     #[must_use]
