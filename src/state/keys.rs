@@ -149,9 +149,11 @@ pub fn parse(key: &[u8]) -> Option<Parsed> {
 mod tests {
     use super::*;
 
+    type Case = (Kind, &'static [&'static str], Option<u64>, &'static [&'static str]);
+
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [(Kind, &[&str], Option<u64>, &[&str]); 7] = [
+        let cases: [Case; 7] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),

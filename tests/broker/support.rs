@@ -40,6 +40,12 @@ impl Run {
         Self { until_end: false, instance: instance.into(), folder: instance.into() }
     }
 
+    /// The same, until it is stopped.
+    pub(crate) fn forever(mut self) -> Self {
+        self.until_end = false;
+        self
+    }
+
     pub(crate) fn in_folder(mut self, folder: &str) -> Self {
         self.folder = folder.into();
         self
@@ -49,6 +55,7 @@ impl Run {
 /// What `load-tests verify` found.
 #[derive(Debug)]
 pub(crate) struct Verified {
+    pub(crate) superseded: u64,
     pub(crate) inputs: u64,
     pub(crate) duplicate: u64,
     pub(crate) torn: u64,
@@ -244,7 +251,7 @@ impl Bench {
         true
     }
 
-    fn cli(&self, args: &[&str]) -> Command {
+    pub(crate) fn cli(&self, args: &[&str]) -> Command {
         let mut command = Command::new(MEMSLUICE);
         for (key, _) in std::env::vars().filter(|(k, _)| k.starts_with("MEMSLUICE")) {
             command.env_remove(key);
@@ -253,7 +260,7 @@ impl Bench {
         command
     }
 
-    fn cli_ok(&self, args: &[&str]) -> String {
+    pub(crate) fn cli_ok(&self, args: &[&str]) -> String {
         let out = self.cli(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "memsluice {args:?}: {stderr}");
@@ -362,13 +369,13 @@ impl Bench {
         kills
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let mut client = Client::new();
         client.set("bootstrap.servers", &self.bootstrap);
         client
     }
 
-    fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         reader(&self.client(), "read_committed", "memsluice-test").unwrap()
     }
 
@@ -411,6 +418,7 @@ impl Bench {
         let n = |key: &str| v[key].as_u64().unwrap_or_else(|| panic!("verify prints no {key}: {line}"));
         let faults = ["lost", "duplicate", "torn", "out_of_order", "chain_broken"];
         Verified {
+            superseded: n("superseded"),
             inputs: n("inputs"),
             duplicate: n("duplicate"),
             torn: n("torn"),
@@ -471,10 +479,23 @@ impl Bench {
         path
     }
 
+    /// A folder of state, by the name of its run.
+    pub(crate) fn state_dir(&self, folder: &str) -> PathBuf {
+        self.folder.path().join(format!("state-{folder}"))
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn db(&self) -> Db {
+        let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
+        Db::open(&self.state_dir("one"), &identity).unwrap()
+    }
+
     /// Everything in the state but offsets and the chain (whose ids name the topics).
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
-        let db = Db::open(&self.folder.path().join("state-one"), &identity).unwrap();
+        let db = self.db();
         let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()

@@ -23,6 +23,8 @@ pub(crate) struct Record<'a> {
 pub(crate) enum Kind {
     Decision,
     Activation,
+    /// The inputs are decided anew.
+    Reset,
     #[serde(other)]
     Other,
 }
@@ -93,6 +95,11 @@ impl Line {
             s_mean: memsad.s_mean,
             s_comb: memsad.s_comb,
         }
+    }
+
+    /// Whether it is about an input of a partition from an offset on.
+    pub(crate) fn is_of(&self, partition: i32, from: i64) -> bool {
+        self.at.0 == partition && self.at.1 >= from
     }
 
     /// By boundary, record, then input.
