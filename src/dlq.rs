@@ -378,9 +378,7 @@ pub fn sending(letter: &DeadLetter, act: &Act) -> Result<Option<Sending>> {
 }
 
 /// Handles dead letters, with marks, in transactions.
-pub struct Handler<'a> {
-    setup: &'a Setup,
-    client: Client,
+pub struct Handler {
     producer: TransactionalProducer,
     /// Partitions of each input topic.
     inputs: BTreeMap<String, i32>,
@@ -388,18 +386,18 @@ pub struct Handler<'a> {
     done: Done,
 }
 
-impl std::fmt::Debug for Handler<'_> {
+impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Handler").field("done", &self.done).finish_non_exhaustive()
     }
 }
 
-impl<'a> Handler<'a> {
+impl Handler {
     /// Fences other handlers of the application, so that what is read after this is all that was done.
     ///
     /// # Errors
     /// `broker_unreachable`, `broker_refused`, `topic_missing`.
-    pub fn start(setup: &'a Setup) -> Result<Self> {
+    pub fn start(setup: &Setup) -> Result<Self> {
         let client = source::client(&setup.config)?;
         let spans = Spans::new(&client)?;
         let mut inputs = BTreeMap::new();
@@ -408,7 +406,7 @@ impl<'a> Handler<'a> {
             inputs.insert(name.to_owned(), spans.partitions(name)?);
         }
         let producer = producer(setup, &client)?;
-        Ok(Self { setup, client, producer, inputs, open: (0, 0), done: Done::default() })
+        Ok(Self { producer, inputs, open: (0, 0), done: Done::default() })
     }
 
     /// Puts one dead letter into the transaction, and commits when that is full.
@@ -465,19 +463,20 @@ impl<'a> Handler<'a> {
         Ok(())
     }
 
-    /// Rolls back, so that the records don't wait for the transaction's timeout.
+    /// Rolls back, so that the records don't wait for the transaction's timeout. A later handler that fenced
+    /// this one has done that already.
     fn failed(&mut self, e: CommitError) -> Error {
-        if let Err(abort) = self.producer.abort()
-            && let Ok(fresh) = producer(self.setup, &self.client)
-        {
-            tracing::warn!(error = %abort.error, "the transaction was rolled back by fencing");
-            self.producer = fresh;
+        self.open = (0, 0);
+        if let Err(abort) = self.producer.abort() {
+            tracing::debug!(error = %abort.error, "nothing left to roll back");
         }
-        e.error
+        let what = "the transaction did not come through, perhaps because another dlq command took over: run it again, \
+                    what was sent is marked";
+        Error::with(e.error.code(), what, e.error)
     }
 }
 
-impl Drop for Handler<'_> {
+impl Drop for Handler {
     /// What was begun and not committed hides the ends of its partitions until it is rolled back.
     fn drop(&mut self) {
         if self.open.0 > 0

@@ -113,3 +113,25 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    fn leaves(command: &clap::Command, path: &str, out: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.get_subcommands().next().is_none() {
+            out.push((path.clone(), command.get_after_help().map(ToString::to_string).unwrap_or_default()));
+        }
+        command.get_subcommands().for_each(|c| leaves(c, &path, out));
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        super::Cli::command().debug_assert();
+        let mut all = Vec::new();
+        leaves(&super::Cli::command(), "", &mut all);
+        let without: Vec<_> = all.iter().filter(|(_, help)| !help.contains("Example")).map(|(path, _)| path).collect();
+        assert!(without.is_empty() && all.len() > 10, "{without:?}");
+    }
+}

@@ -119,7 +119,7 @@ fn unit(u: &UnitView) -> Result<()> {
         "unit {:<4} changelog {}, {}, saved {}",
         u.unit,
         u.positions.changelog,
-        if inputs.is_empty() { "no input yet".to_owned() } else { inputs.join(", ") },
+        if inputs.is_empty() { "no input since its start".to_owned() } else { inputs.join(", ") },
         rfc3339(u.positions.saved_at)
     ))?;
     let sizes = u.kinds.iter();

@@ -22,6 +22,7 @@ impl Scratch {
     /// `state_failed`.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        sweep(folder);
         let name = format!("scratch-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = folder.join(name);
         let mut builder = std::fs::DirBuilder::new();
@@ -30,6 +31,18 @@ impl Scratch {
             .create(&path)
             .map_err(|e| Error::with(Code::StateFailed, format!("can't make {}", path.display()), e))?;
         Ok(Self(path))
+    }
+}
+
+/// Removes what processes that were killed have left.
+fn sweep(folder: &Path) {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.file_name());
+    for name in names.filter_map(|n| n.into_string().ok()) {
+        let pid = name.strip_prefix("scratch-").and_then(|rest| rest.split_once('-')).map(|(pid, _)| pid);
+        let gone = |pid: &str| pid.parse::<u32>().is_ok_and(|p| !Path::new("/proc").join(p.to_string()).exists());
+        if pid.is_some_and(gone) {
+            drop(std::fs::remove_dir_all(folder.join(name)));
+        }
     }
 }
 
