@@ -19,7 +19,7 @@ pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
 pub use keys::{Kind, Parsed, key, parse, prefix};
 pub use overlay::{Overlay, State};
-pub use plan::UnitPlan;
+pub use plan::{DELETE_RETENTION_MS, UnitPlan};
 pub(crate) use restore::topic_key;
 pub use restore::{Progress, Restored, Restorer, Watch};
 pub use standby::Standby;

@@ -31,6 +31,10 @@ impl Bench {
         self.cli(args).output().unwrap()
     }
 
+    fn state_dir(&self, run: &str) -> std::path::PathBuf {
+        self.folder(&format!("state-{run}"))
+    }
+
     /// The command ends with this status and names this code.
     fn refuses(&self, args: &[&str], status: i32, code: &str) -> String {
         let out = self.command(args);
@@ -149,7 +153,7 @@ fn dead_letters_are_redriven_once() {
     assert_eq!(bench.json(&["dlq", "list", "--to", "2020-01-01T00:00:00Z"]).len(), 0);
 
     // Show: every byte, every header.
-    let raw = bench.folder().join("raw.bin");
+    let raw = bench.folder("raw.bin");
     let shown = &bench.json(&["dlq", "show", &at("invalid_json"), "--raw", raw.to_str().unwrap()])[0];
     assert_eq!(std::fs::read(&raw).unwrap(), broken[0]);
     assert_eq!(shown["headers"].as_array().unwrap().len(), 3, "{shown}");
@@ -162,7 +166,7 @@ fn dead_letters_are_redriven_once() {
     bench.refuses(&["dlq", "redrive", "--at", &stub, "--execute"], 1, "dead_letter_incomplete");
 
     // One is corrected, the others go as they were, each once.
-    let fixed = bench.folder().join("fixed.json");
+    let fixed = bench.folder("fixed.json");
     std::fs::write(&fixed, format!(r#"{{{good},"content":"hello","origin":"user_input"}}"#)).unwrap();
     let origin = at("unknown_origin");
     bench.cli_ok(&["dlq", "redrive", "--at", &origin, "--edit", fixed.to_str().unwrap(), "--execute"]);

@@ -24,7 +24,8 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, valid_retrieval, valid_write, write,
+    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, valid_retrieval,
+    valid_write, write,
 };
 
 fn configured(folder: &Path, text: &str) -> Option<Code> {
@@ -232,7 +233,7 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
         failed(Unit::load(0, BTreeMap::new(), BTreeMap::new(), &State::new(store)))
     }),
     (Code::TopicRecreated, "the changelog ends before the state", |_| {
-        failed(UnitPlan::new(Some(&positions(101)), Bounds { low: 0, high: 100 }, 0))
+        failed(UnitPlan::new(Some(&positions(101)), Bounds { low: 0, high: 100 }, 0, 1000))
     }),
 ];
 
@@ -344,10 +345,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         db.apply(vec![positions(0).change(0), (key(Kind::Unit, 0, &[], None, &[]), Some(vec![1]))]).unwrap();
         drop(db);
         let folder = f.to_str().unwrap().to_owned();
-        let env = [
-            ("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers()),
-            ("MEMSLUICE__STATE_DIR", folder),
-        ];
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers()), ("MEMSLUICE__STATE_DIR", folder)];
         operate(f, &["state", "verify", "--show-ids"], &env)
     }),
     (Code::GroupActive, "one member", |_| failed(check_members("g", &["memsluice-0".to_owned()]))),
