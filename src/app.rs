@@ -76,13 +76,16 @@ impl Setup {
         Secret::from_file(self.config.secret_file.as_deref().ok_or_else(missing)?)
     }
 
-    fn group(&self) -> String {
+    /// The consumer group.
+    #[must_use]
+    pub fn group(&self) -> String {
         let own = || format!("{}{}", self.config.kafka.topic_prefix, self.topology.main.application);
         self.config.kafka.group.clone().unwrap_or_else(own)
     }
 
     /// Names application, units and stores: what a state folder must agree with.
-    fn identity(&self) -> String {
+    #[must_use]
+    pub fn identity(&self) -> String {
         let stores: Vec<&str> = self.topology.main.stores.keys().map(String::as_str).collect();
         format!(
             "{}{} units={} dimension={} stores={}",

@@ -86,6 +86,7 @@ codes! {
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
     PoisonFlood = "poison_flood", Stop, "records of several sources fail: look at dead-letters, then mend the producers or raise breaker.stop_sources";
     HeldKeysFull = "held_keys_full", Stop, "too many records wait behind dead letters: raise breaker.max_held, then redrive or skip them";
+    GroupActive = "group_active", Stop, "stop every instance of the application first, and wait for session_timeout";
     TransactionAborted = "transaction_aborted", Abort, "no action: the transaction is rolled back and run again";
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";
     RestoreStalled = "restore_stalled", Stop, "the changelog did not reach its end in time: look for a hanging transaction";
@@ -104,6 +105,10 @@ codes! {
     CalibrationInvalid = "calibration_invalid", Stop, "the calibration record is broken: fit it again";
     HoneypotInvalid = "honeypot_invalid", Stop, "correct the honeypot file: `memsluice schema print honeypot`";
     SprtInvalid = "sprt_invalid", Stop, "choose 0 < p0 < p1 < 1 with p1 > 2 p0, and alpha, beta in (0, 0.5)";
+    TopologyDiffers = "topology_differs", Stop, "create what lacks with `memsluice topology apply`; change what differs with kafka-configs.sh";
+    DeadLetterMissing = "dead_letter_missing", Stop, "list what is there: `memsluice dlq list --all`";
+    DeadLetterIncomplete = "dead_letter_incomplete", Stop, "send the record to its input topic yourself, then `memsluice dlq skip` the dead letter";
+    StateDiffers = "state_differs", Stop, "stop the stream and move state_dir away: it is rebuilt from the changelog";
     FileUnreadable = "file_unreadable", Stop, "check the path and its permissions";
     OutputFailed = "output_failed", Stop, "check that the output can be written";
     StopDrainFailed = "stop_drain_failed", Stop, "no record is lost: what was not committed is decided again at the next start";

@@ -2,12 +2,15 @@
 
 mod calibrate;
 mod demo;
+mod dlq;
 mod honeypots;
 mod out;
 mod render;
+mod reset;
 mod run;
 mod scan;
 mod schema;
+mod state;
 mod topology;
 
 use std::path::PathBuf;
@@ -46,6 +49,12 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// Load the honeypot registry.
     Honeypots(honeypots::HoneypotsArgs),
+    /// Look at dead letters, send them again, or give them up.
+    Dlq(dlq::DlqArgs),
+    /// Look at the local state, or check it against the changelog.
+    State(state::StateArgs),
+    /// Put offsets, state and local folder of the application back to a start.
+    Reset(reset::ResetArgs),
     /// Show the main job on sample data.
     Demo(demo::DemoArgs),
 }
@@ -91,6 +100,9 @@ pub fn main() -> ExitCode {
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Honeypots(args) => honeypots::run(&args),
+        Command::Dlq(args) => dlq::run(&args),
+        Command::State(args) => state::run(&args),
+        Command::Reset(args) => reset::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match result {
@@ -99,5 +111,27 @@ pub fn main() -> ExitCode {
             out::error(&error);
             ExitCode::from(error.exit_status())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    fn leaves(command: &clap::Command, path: &str, out: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.get_subcommands().next().is_none() {
+            out.push((path.clone(), command.get_after_help().map(ToString::to_string).unwrap_or_default()));
+        }
+        command.get_subcommands().for_each(|c| leaves(c, &path, out));
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        super::Cli::command().debug_assert();
+        let mut all = Vec::new();
+        leaves(&super::Cli::command(), "", &mut all);
+        let without: Vec<_> = all.iter().filter(|(_, help)| !help.contains("Example")).map(|(path, _)| path).collect();
+        assert!(without.is_empty() && all.len() > 10, "{without:?}");
     }
 }

@@ -1,24 +1,21 @@
-//! The topology against the live cluster: create what lacks, refuse what disagrees.
+//! The topology against the live cluster: what `run` refuses at start.
 #![allow(clippy::disallowed_methods)] // start-up calls with their own deadlines
 
 use std::time::Duration;
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
-use rdkafka::error::RDKafkaErrorCode;
 
 use super::client::{Reader, reader};
 use super::internal;
 use crate::error::{Code, Error, Result};
-use crate::topology::{Cleanup, Retention, Role, Timestamps, Topology};
+use crate::topology::{Cleanup, Role, Timestamps, Topology};
 
 pub(super) const CALL: Duration = Duration::from_secs(15);
-/// Tombstones stay this long; a state older than half of it is rebuilt.
-const DELETE_RETENTION_MS: &str = "86400000";
 /// Timestamps may be at most this far ahead.
-const AHEAD_MS: i64 = 300_000;
+pub(super) const AHEAD_MS: i64 = 300_000;
 /// Room for batch framing above the largest output.
 pub const FRAMING: usize = 64 * 1024;
 
@@ -62,19 +59,10 @@ pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientC
 }
 
 fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
-    let (admin, runtime) = admin(client)?;
-    let resources: Vec<ResourceSpecifier<'_>> =
-        Role::ALL.iter().map(|r| ResourceSpecifier::Topic(&topology.source(*r).name)).collect();
-    let options = AdminOptions::new().request_timeout(Some(CALL));
-    let answers = runtime
-        .block_on(admin.describe_configs(&resources, &options))
-        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
-    for (role, answer) in Role::ALL.iter().zip(answers) {
+    let names: Vec<&str> = Role::ALL.iter().map(|r| topology.source(*r).name.as_str()).collect();
+    for (role, resource) in Role::ALL.iter().zip(describe(client, &names)?) {
         let topic = topology.source(*role);
         let name = &topic.name;
-        let resource = answer.map_err(|e| {
-            Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
-        })?;
         let value = |key: &str| resource.get(key).and_then(|e| e.value.clone()).unwrap_or_default();
         let refuse = |what: String| {
             Err(Error::new(
@@ -109,51 +97,21 @@ pub fn delete_retention(client: &ClientConfig, topic: &str) -> Option<i64> {
     answer.into_iter().next()?.ok()?.get("delete.retention.ms")?.value.clone()?.parse().ok()
 }
 
-/// Creates the topics that lack; returns their names.
-///
-/// # Errors
-/// `broker_unreachable`, `broker_refused`.
-pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Result<Vec<String>> {
+/// Settings of topics that are there, in the order of `names`.
+pub(super) fn describe(client: &ClientConfig, names: &[&str]) -> Result<Vec<ConfigResource>> {
     let (admin, runtime) = admin(client)?;
-    let output_max = (topology.main.limits.max_output_bytes + FRAMING).to_string();
-    let retentions: Vec<String> = Role::ALL
-        .iter()
-        .map(|r| match topology.source(*r).retention {
-            Retention::Forever => "-1".to_owned(),
-            Retention::For(d) => d.as_millis().to_string(),
-        })
-        .collect();
-    let ahead = AHEAD_MS.to_string();
-    let new = Role::ALL.iter().zip(&retentions).map(|(role, retention)| {
-        let t = topology.source(*role);
-        let mut new = NewTopic::new(&t.name, t.partitions, TopicReplication::Fixed(replication))
-            .set("cleanup.policy", if t.cleanup == Cleanup::Compact { "compact" } else { "delete" })
-            .set("retention.ms", retention);
-        if t.cleanup == Cleanup::Compact {
-            new = new.set("delete.retention.ms", DELETE_RETENTION_MS);
-        }
-        if t.timestamps.is_some() {
-            new = new.set("message.timestamp.after.max.ms", &ahead);
-        } else {
-            new = new.set("max.message.bytes", &output_max);
-        }
-        new
-    });
-    let new: Vec<NewTopic<'_>> = new.collect();
-    let options = AdminOptions::new().request_timeout(Some(CALL)).operation_timeout(Some(CALL));
+    let resources: Vec<ResourceSpecifier<'_>> = names.iter().map(|n| ResourceSpecifier::Topic(n)).collect();
+    let options = AdminOptions::new().request_timeout(Some(CALL));
     let answers = runtime
-        .block_on(admin.create_topics(&new, &options))
-        .map_err(|e| Error::with(Code::BrokerUnreachable, "topics can't be created", e))?;
-    let mut created = Vec::new();
-    for answer in answers {
-        match answer {
-            Ok(name) => created.push(name),
-            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((name, e)) => {
-                return Err(Error::with(Code::BrokerRefused, format!("topic {name} can't be created"), e));
-            }
-        }
-    }
-    created.extend(internal::create(client, topology, replication)?);
-    Ok(created)
+        .block_on(admin.describe_configs(&resources, &options))
+        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
+    names
+        .iter()
+        .zip(answers)
+        .map(|(name, answer)| {
+            answer.map_err(|e| {
+                Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
+            })
+        })
+        .collect()
 }

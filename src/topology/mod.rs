@@ -2,12 +2,14 @@
 
 mod breaker;
 mod describe;
+mod dot;
 mod load;
 mod model;
 mod validate;
 
 pub use breaker::{Breaker, OnDeadLetter};
 pub use describe::describe;
+pub use dot::dot;
 pub use model::{
     Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, Posture, PostureKind,
     Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,

@@ -65,6 +65,9 @@ impl Role {
         }
     }
 
+    /// Topics that the stream consumes as a group.
+    pub const INPUTS: [Role; 2] = [Role::RetrievalLogs, Role::MemoryWrites];
+
     /// Order in which a unit takes inputs of equal time: lower first.
     #[must_use]
     pub fn rank(self) -> u8 {

@@ -7,6 +7,7 @@
 
 mod breaker;
 mod crash;
+mod operate;
 mod repartition;
 mod restore;
 mod support;

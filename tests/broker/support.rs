@@ -40,6 +40,12 @@ impl Run {
         Self { until_end: false, instance: instance.into(), folder: instance.into() }
     }
 
+    /// The same, until it is stopped.
+    pub(crate) fn forever(mut self) -> Self {
+        self.until_end = false;
+        self
+    }
+
     pub(crate) fn live_until_end(instance: &str) -> Self {
         Self { until_end: true, ..Self::live(instance) }
     }
@@ -52,6 +58,7 @@ impl Run {
 
 /// What `load-tests verify` found.
 pub(crate) struct Verified {
+    pub(crate) superseded: u64,
     pub(crate) inputs: u64,
     pub(crate) lost: u64,
     pub(crate) duplicate: u64,
@@ -263,7 +270,7 @@ impl Bench {
         true
     }
 
-    fn cli(&self, args: &[&str]) -> Command {
+    pub(crate) fn cli(&self, args: &[&str]) -> Command {
         let mut command = Command::new(MEMSLUICE);
         for (key, _) in std::env::vars().filter(|(k, _)| k.starts_with("MEMSLUICE")) {
             command.env_remove(key);
@@ -460,6 +467,7 @@ impl Bench {
         let n = |key: &str| v[key].as_u64().unwrap_or_else(|| panic!("verify prints no {key}: {line}"));
         let faults = ["lost", "duplicate", "torn", "out_of_order", "chain_broken"];
         Verified {
+            superseded: n("superseded"),
             inputs: n("inputs"),
             lost: n("lost"),
             duplicate: n("duplicate"),

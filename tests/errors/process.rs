@@ -10,10 +10,12 @@ use std::time::Duration;
 use memsluice::app::Setup;
 use memsluice::calibrate::{Samples, fit_boundary};
 use memsluice::config::{Backend, Config, Secret};
+use memsluice::dlq::{Act, Letter, sending};
 use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
+use memsluice::reset::check_members;
 use memsluice::schema::Boundary;
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
 use memsluice::state::{Db, Kind, MemoryStore, Positions, Restorer, State, Store, UnitPlan, key};
@@ -23,7 +25,8 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, patched, program, valid_retrieval, valid_write, write,
+    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, valid_retrieval,
+    valid_write, write,
 };
 
 fn configured(folder: &Path, text: &str) -> Option<Code> {
@@ -272,6 +275,12 @@ fn fenced(request: RDKafkaApiKey) -> Option<Code> {
     failed::<()>(Err(error))
 }
 
+/// An operator's command against an embedded broker.
+fn operate(folder: &Path, args: &[&str], env: &[(&str, String)]) -> Option<Code> {
+    let env: Vec<(&str, &Path)> = env.iter().map(|(k, v)| (*k, Path::new(v))).collect();
+    program(args, &env, folder, Stdio::null())
+}
+
 /// Broker and transactions, on librdkafka's embedded broker with injected errors.
 pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::BrokerUnreachable, "nothing listens", |_| {
@@ -325,6 +334,36 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let mut db = Db::open(f, "a").unwrap();
         failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|_| true))
     }),
+    (Code::TopologyDiffers, "no topic is there", |f| {
+        let broker = MockBroker::start().unwrap();
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", broker.bootstrap())];
+        operate(f, &["topology", "plan"], &env)
+    }),
+    (Code::DeadLetterMissing, "an empty topic", |f| {
+        let mock = Mock::new();
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers())];
+        operate(f, &["dlq", "show", "0/5"], &env)
+    }),
+    (Code::DeadLetterIncomplete, "a stub", |_| {
+        let names = ["exception", "topic", "partition", "offset"].map(|n| format!("__streams.errors.{n}"));
+        let values = ["record_too_large", "memory-writes", "0", "7"].map(|v| Some(v.as_bytes().to_vec()));
+        let mut record = fetched(Role::DeadLetters, Some(b"{}".to_vec()));
+        record.headers.extend(names.into_iter().zip(values));
+        record.headers.push(("memsluice-stub".to_owned(), Some(b"true".to_vec())));
+        let Letter::Dead(letter) = Letter::parse("dead-letters", record) else { panic!("no dead letter") };
+        failed(sending(&letter, &Act::Redrive { edit: None }))
+    }),
+    (Code::StateDiffers, "a key that the changelog has not", |f| {
+        let mock = Mock::new();
+        let identity = Setup::load(Config::default(), None, None).unwrap().identity();
+        let mut db = Db::open(f, &identity).unwrap();
+        db.apply(vec![positions(0).change(0), (key(Kind::Unit, 0, &[], None, &[]), Some(vec![1]))]).unwrap();
+        drop(db);
+        let folder = f.to_str().unwrap().to_owned();
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers()), ("MEMSLUICE__STATE_DIR", folder)];
+        operate(f, &["state", "verify", "--show-ids"], &env)
+    }),
+    (Code::GroupActive, "one member", |_| failed(check_members("g", &["memsluice-0".to_owned()]))),
     (Code::InstanceFenced, "at joining", |_| fenced(RDKafkaApiKey::JoinGroup)),
     (Code::InstanceFenced, "at a heartbeat", |_| fenced(RDKafkaApiKey::Heartbeat)),
     (Code::Internal, "the poll thread is gone", |f| {

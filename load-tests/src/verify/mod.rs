@@ -2,6 +2,7 @@
 
 mod chain;
 mod record;
+mod reset;
 mod tally;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::out::{Out, columns};
 use crate::read::{Bounds, Isolation, Reader};
 use crate::verify::chain::Chain;
 use crate::verify::record::{Body, Input, Kind, Line, Record, sequence};
+use crate::verify::reset::{Reset, Resets};
 use crate::verify::tally::{Counts, Place, Tally, Verdict};
 
 /// Check that every write was decided once, and that outputs and hash chain agree
@@ -85,6 +87,7 @@ struct Verifier<'a> {
     reader: Reader<'a>,
     writes: String,
     tally: Tally,
+    resets: Resets,
     verdicts: BTreeMap<Verdict, u64>,
     dump: Option<Vec<Line>>,
 }
@@ -124,6 +127,7 @@ pub(crate) fn verify(args: &Args, out: &Out) -> Result<Report> {
         reader: Reader { bootstrap: &args.bootstrap, isolation: args.isolation, out },
         writes: format!("{}{}", args.prefix, args.writes_topic),
         tally: Tally::new(args.repartitioned),
+        resets: Resets::default(),
         verdicts: BTreeMap::new(),
         dump: keep.then(Vec::new),
     };
@@ -169,7 +173,7 @@ impl Verifier<'_> {
         let topic = self.name(&self.args.decisions_topic);
         let bounds = self.bounds(&topic)?;
         let mut chains: BTreeMap<i32, Chain> = bounds.iter().map(|(&p, b)| (p, Chain::new(b.low == 0))).collect();
-        let Self { tally, verdicts, dump, writes, .. } = self;
+        let Self { tally, resets, verdicts, dump, writes, .. } = self;
         self.reader.read(&topic, &bounds, |message| {
             let value = message.payload().unwrap_or_default();
             let at = (message.partition(), message.offset());
@@ -186,7 +190,13 @@ impl Verifier<'_> {
                 tally.counts.chain_broken += 1;
                 tally.name(|| format!("chain_broken: at {}-{}, seq {}", at.0, at.1, record.chain.seq));
             }
-            if let Some(body) = judged(tally, at, record.body.get(), writes) {
+            if let Some(reset) = restarted(record.body.get(), writes) {
+                tally.restart(at.0, reset.next, reset.before);
+                if let Some(lines) = dump {
+                    lines.retain(|l| !l.is_of(at.0, reset.next));
+                }
+                resets.add(at.0, reset);
+            } else if let Some(body) = judged(tally, at, record.body.get(), writes) {
                 if let Some(verdict) = body.verdict {
                     *verdicts.entry(verdict).or_default() += 1;
                 }
@@ -201,9 +211,16 @@ impl Verifier<'_> {
     fn outputs(&mut self, topic: &str, place: Place) -> Result<()> {
         let topic = self.name(topic);
         let bounds = self.bounds(&topic)?;
-        let Self { tally, writes, .. } = self;
+        let Self { tally, resets, writes, .. } = self;
         self.reader.read(&topic, &bounds, |message| {
             match coordinates(message, place) {
+                _ if is_mark(message, place) => tally.counts.marks += 1,
+                Some(input)
+                    if input.topic == *writes
+                        && resets.supersede(&topic, message.partition(), message.offset(), input.offset) =>
+                {
+                    tally.counts.superseded += 1;
+                }
                 Some(input) if input.topic == *writes => {
                     tally.output(place, message.partition(), input.partition, input.offset)
                 }
@@ -244,6 +261,19 @@ impl Verifier<'_> {
         }
         Ok(Some(found.len()))
     }
+}
+
+/// A body of kind `reset`.
+fn restarted(text: &str, writes: &str) -> Option<Reset> {
+    let body: Body<'_> = serde_json::from_str(text).ok()?;
+    if body.kind == Kind::Reset { Reset::read(text, writes) } else { None }
+}
+
+/// A mark says that a dead letter was redriven or skipped: it stands among them and is none.
+fn is_mark(message: &BorrowedMessage<'_>, place: Place) -> bool {
+    place == Place::DeadLetters
+        && header(message, "memsluice-dlq-handled").is_some()
+        && header(message, "__streams.errors.exception").is_none()
 }
 
 /// Enters a body into the tally; `None` unless it is a decision that could be read.
@@ -305,6 +335,8 @@ fn text(report: &Report) -> String {
         ("quarantined", counts.quarantined),
         ("dead_letters", counts.dead_letters),
         ("other_dead_letters", counts.other_dead_letters),
+        ("superseded", counts.superseded),
+        ("marks", counts.marks),
         ("expired", counts.expired),
         ("open_partitions", counts.open_partitions),
     ];
