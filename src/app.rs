@@ -33,7 +33,7 @@ impl Setup {
     ///
     /// # Errors
     /// Those of topology and policy.
-    pub fn load(config: Config, folder: Option<&Path>, policy: Option<&Path>) -> Result<Self> {
+    pub fn load(mut config: Config, folder: Option<&Path>, policy: Option<&Path>) -> Result<Self> {
         let mut topology = match folder {
             Some(folder) => Topology::load(folder)?,
             None => Topology::sample()?,
@@ -44,6 +44,8 @@ impl Setup {
             None => Policy::sample()?,
         };
         topology.prefix(&config.kafka.topic_prefix);
+        let group = || format!("{}{}", config.kafka.topic_prefix, topology.main.application);
+        config.kafka.group = Some(config.kafka.group.clone().unwrap_or_else(group));
         Ok(Self { config, topology: Arc::new(topology), policy })
     }
 
@@ -72,8 +74,7 @@ impl Setup {
     }
 
     fn group(&self) -> String {
-        let own = || format!("{}{}", self.config.kafka.topic_prefix, self.topology.main.application);
-        self.config.kafka.group.clone().unwrap_or_else(own)
+        self.config.kafka.group.clone().unwrap_or_default()
     }
 
     /// Names application, units and stores: what a state folder must agree with.

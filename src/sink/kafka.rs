@@ -16,7 +16,7 @@ use super::triage::{Call, Failure, triage};
 use crate::clock::monotonic;
 use crate::error::{Action, Code, Error, Result};
 use crate::schema::Headers;
-use crate::source::GroupMetadata;
+use crate::source::{GroupMetadata, refused, without_group};
 
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
@@ -32,6 +32,11 @@ pub struct CommitError {
 
 impl CommitError {
     fn of(call: Call, e: &KafkaError) -> Self {
+        Self::naming(call, e, "")
+    }
+
+    /// With the topic that the refused right is about, where it is known.
+    fn naming(call: Call, e: &KafkaError, topic: &str) -> Self {
         let failure = Failure::of(call, e);
         let action = triage(failure);
         let code = match action {
@@ -39,7 +44,12 @@ impl CommitError {
             Action::Stop => Code::BrokerRefused,
             _ => Code::TransactionAborted,
         };
-        Self { action, error: Error::new(code, format!("{call:?}: {e}")) }
+        let right = match failure.code {
+            RDKafkaErrorCode::TransactionalIdAuthorizationFailed => "WRITE on the transactional id".to_owned(),
+            RDKafkaErrorCode::GroupAuthorizationFailed => "READ on the group".to_owned(),
+            _ => format!("WRITE on topic {topic}"),
+        };
+        Self { action, error: refused(e, code, &format!("{call:?}"), &right) }
     }
 }
 
@@ -49,7 +59,8 @@ pub type Delivered = HashMap<i32, i64>;
 #[derive(Debug, Default)]
 struct Deliveries {
     changelog: Delivered,
-    failed: Option<KafkaError>,
+    /// The first one, with its topic.
+    failed: Option<(KafkaError, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -84,8 +95,8 @@ impl ProducerContext for Context {
                 *last = (*last).max(m.offset());
             }),
             Ok(_) => {}
-            Err((e, _)) => self.with(|d| {
-                d.failed.get_or_insert_with(|| e.clone());
+            Err((e, m)) => self.with(|d| {
+                d.failed.get_or_insert_with(|| (e.clone(), m.topic().to_owned()));
             }),
         }
     }
@@ -115,7 +126,7 @@ impl TransactionalProducer {
         timeout: Duration,
         max_message: usize,
     ) -> Result<Self> {
-        let mut config = base.clone();
+        let mut config = without_group(base);
         config
             .set("enable.idempotence", "true")
             .set("acks", "all")
@@ -132,13 +143,13 @@ impl TransactionalProducer {
             .create_with_context(Context::default())
             .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
         let this = Self { producer, transactional: transactional_id.is_some(), open: false };
-        if this.transactional {
-            this.fence()?;
+        if let Some(id) = transactional_id {
+            this.fence(id)?;
         }
         Ok(this)
     }
 
-    fn fence(&self) -> Result<()> {
+    fn fence(&self, id: &str) -> Result<()> {
         let deadline = monotonic() + Duration::from_secs(60);
         loop {
             let Err(e) = self.producer.init_transactions(CALL) else {
@@ -146,7 +157,8 @@ impl TransactionalProducer {
             };
             let retry = triage(Failure::of(Call::Init, &e)) == Action::RetrySame && monotonic() < deadline;
             if !retry {
-                return Err(Error::with(Code::BrokerRefused, "init_transactions failed", e));
+                let right = format!("WRITE on transactional id {id}");
+                return Err(refused(&e, Code::BrokerRefused, "init_transactions failed", &right));
             }
         }
     }
@@ -229,7 +241,7 @@ impl TransactionalProducer {
         }
         let mut deliveries = self.producer.context().with(std::mem::take);
         match deliveries.failed.take() {
-            Some(e) => Err(CommitError::of(Call::Deliver, &e)),
+            Some((e, topic)) => Err(CommitError::naming(Call::Deliver, &e, &topic)),
             None => Ok(deliveries.changelog),
         }
     }

@@ -287,6 +287,7 @@ impl PollThread {
             heartbeat: heartbeat.clone(),
             task: o.task,
             budget: o.budget,
+            rights: [format!("READ on group {}", o.group), format!("READ on topic {}", topics.join(" or "))],
             share: o.topology.main.limits.in_flight_bytes,
             generation: generation.clone(),
             assigned,
@@ -365,6 +366,8 @@ struct Poller {
     task: Heartbeat,
     budget: Budget,
     share: usize,
+    /// What the broker must allow on the group and on the inputs.
+    rights: [String; 2],
     generation: Arc<AtomicU64>,
     assigned: Arc<AtomicBool>,
     /// Generation of the records that are fetched now.
@@ -512,9 +515,11 @@ impl Poller {
                 Error::with(Code::TopicMissing, "an input topic is gone", e)
             }
             E::FencedInstanceId => Error::with(Code::InstanceFenced, "another consumer uses this instance id", e),
+            code if super::is_denied(code) => {
+                let right = &self.rights[usize::from(code != E::GroupAuthorizationFailed)];
+                super::refused(&e, Code::BrokerRefused, "the consumer can't go on", right)
+            }
             E::Fatal
-            | E::TopicAuthorizationFailed
-            | E::GroupAuthorizationFailed
             | E::UnsupportedAssignor
             | E::InconsistentGroupProtocol => Error::with(Code::BrokerRefused, "the consumer can't go on", e),
             _ => return tracing::warn!(error = %e, "consumer"),

@@ -7,9 +7,11 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, Top
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-use super::client::{Reader, reader};
+use super::client::{Reader, reader, without_group};
+use super::connect::{connect, readable};
+use super::refusal::{is_denied, refused};
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Retention, Role, Timestamps, Topology};
 
@@ -27,6 +29,7 @@ pub const FRAMING: usize = 64 * 1024;
 /// # Errors
 /// `broker_unreachable`, `topic_missing`, `partition_count_mismatch`, `broker_refused`.
 pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool) -> Result<()> {
+    connect(client)?;
     let consumer: Reader = reader(client, "read_committed", "memsluice-preflight")?;
     for role in Role::ALL {
         let topic = topology.topic(role);
@@ -34,6 +37,10 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             .fetch_metadata(Some(&topic.name), CALL)
             .map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
         let found = metadata.topics().iter().find(|t| t.name() == topic.name);
+        if let Some(code) = found.and_then(|t| t.error()).map(RDKafkaErrorCode::from).filter(|c| is_denied(*c)) {
+            let (what, right) = (format!("topic {} is out of reach", topic.name), format!("DESCRIBE on topic {}", topic.name));
+            return Err(refused(&KafkaError::MetadataFetch(code), Code::BrokerRefused, &what, &right));
+        }
         let count = found.filter(|t| t.error().is_none()).map_or(0, |t| t.partitions().len());
         if count == 0 {
             return Err(Error::new(Code::TopicMissing, format!("topic {} does not exist", topic.name)));
@@ -45,11 +52,15 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             ));
         }
     }
-    if with_settings { settings(client, topology) } else { Ok(()) }
+    if !with_settings {
+        return Ok(());
+    }
+    readable(client, topology)?;
+    settings(client, topology)
 }
 
 fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
-    let admin = client.create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
+    let admin = without_group(client).create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -67,9 +78,20 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
         .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
     for (role, answer) in Role::ALL.iter().zip(answers) {
         let name = topology.name(*role);
-        let resource = answer.map_err(|e| {
-            Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
-        })?;
+        let resource = match answer {
+            Ok(resource) => resource,
+            // Reading settings is a right that the stream itself does not need.
+            Err(e) if is_denied(e) => {
+                tracing::warn!(
+                    "the settings of topic {name} are not checked: this principal lacks DESCRIBE_CONFIGS on topic {name}"
+                );
+                continue;
+            }
+            Err(e) => {
+                let what = format!("settings of {name} can't be read");
+                return Err(Error::with(Code::BrokerRefused, what, e.to_string()));
+            }
+        };
         let value = |key: &str| resource.get(key).and_then(|e| e.value.clone()).unwrap_or_default();
         let refuse = |what: String| {
             Err(Error::new(
@@ -101,6 +123,7 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
 /// # Errors
 /// `broker_unreachable`, `broker_refused`.
 pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Result<Vec<String>> {
+    connect(client)?;
     let (admin, runtime) = admin(client)?;
     let output_max = (topology.main.limits.max_output_bytes + FRAMING).to_string();
     let retentions: Vec<String> = Role::ALL
@@ -137,7 +160,9 @@ pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Re
             Ok(name) => created.push(name),
             Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
             Err((name, e)) => {
-                return Err(Error::with(Code::BrokerRefused, format!("topic {name} can't be created"), e));
+                let what = format!("topic {name} can't be created");
+                let right = format!("CREATE on topic {name}");
+                return Err(refused(&KafkaError::AdminOp(e), Code::BrokerRefused, &what, &right));
             }
         }
     }

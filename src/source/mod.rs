@@ -4,11 +4,14 @@
 mod broadcast;
 mod budget;
 mod client;
+mod connect;
+mod features;
 mod kafka;
 mod live;
 mod merge;
 mod mock;
 mod murmur2;
+mod refusal;
 mod tail;
 
 use crate::clock::Millis;
@@ -17,8 +20,11 @@ use crate::topology::Role;
 
 pub use broadcast::{BroadcastReader, BroadcastRecord};
 pub use budget::Budget;
-pub(crate) use client::client_log;
+pub(crate) use client::{client_log, without_group};
+pub(crate) use refusal::{is_denied, refused};
 pub use client::{Quiet, Reader, client, reader};
+pub use connect::connect;
+pub use features::features;
 pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
 pub use live::FRAMING;
 pub use live::{apply, preflight};

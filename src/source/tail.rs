@@ -11,6 +11,7 @@ use rdkafka::message::{Message, OwnedMessage};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Reader, reader};
+use super::refusal::refused;
 use super::{At, Fetched};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
@@ -45,7 +46,8 @@ pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Boun
                 std::thread::sleep(Duration::from_millis(100));
             }
             Err(e) => {
-                return Err(Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e));
+                let (what, right) = (format!("no watermarks of {topic}-{partition}"), format!("DESCRIBE on topic {topic}"));
+                return Err(refused(&e, Code::BrokerUnreachable, &what, &right));
             }
         }
     }
@@ -107,7 +109,8 @@ pub fn read(
                 last_error = Some(e);
             }
             Some(Err(e)) => {
-                return Err(Error::with(Code::BrokerRefused, format!("reading {topic}-{partition} failed"), e));
+                let (what, right) = (format!("reading {topic}-{partition} failed"), format!("READ on topic {topic}"));
+                return Err(refused(&e, Code::BrokerRefused, &what, &right));
             }
             None => {}
         }
