@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::pipeline::{Engine, EngineSettings, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts};
+use crate::pipeline::{
+    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts,
+};
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
@@ -141,12 +143,14 @@ pub fn run(
         heartbeat,
         ends,
     };
-    Task::new(parts, producer, options, remake, rejoin).run()
+    let failpoint = setup.config.failpoint.as_deref().map(Failpoint::parse).transpose()?;
+    let faults = Faults { sabotage: setup.config.sabotage, failpoint };
+    Task::new(parts, producer, options, remake, rejoin, faults).run()
 }
 
 fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
-    let instance = setup.config.instance_id().to_owned();
+    let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
     let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
     Box::new(move || {
         PollThread::start(StartOptions {
@@ -156,6 +160,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
+            sabotage,
         })
     })
 }

@@ -6,8 +6,8 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, WriteBatch, WriteBufferManager,
 };
 
+use super::Store;
 use super::keys::{Kind, key};
-use super::{Positions, Store, unit};
 use crate::error::{Code, Error, Result};
 
 /// Memory of RocksDB: blocks, indexes, filters, write buffers.
@@ -54,20 +54,6 @@ impl Db {
         Ok(Self { db })
     }
 
-    /// Offsets of a unit; `None` when nothing of it is here.
-    ///
-    /// # Errors
-    /// `state_failed`, `state_format`.
-    pub fn positions(&self, partition: i32) -> Result<Option<Positions>> {
-        self.get(&offsets_key(partition))?.map(|v| unit::decode(&v)).transpose()
-    }
-
-    /// The change that records offsets.
-    #[must_use]
-    pub fn positions_change(partition: i32, positions: &Positions) -> (Vec<u8>, Option<Vec<u8>>) {
-        (offsets_key(partition), Some(unit::encode(positions)))
-    }
-
     /// Deletes everything of a unit.
     ///
     /// # Errors
@@ -90,10 +76,6 @@ impl Db {
         }
         self.db.write(batch).map_err(failed)
     }
-}
-
-fn offsets_key(partition: i32) -> Vec<u8> {
-    key(Kind::Offsets, partition, &[], None, &[])
 }
 
 fn options() -> Options {

@@ -118,7 +118,7 @@ impl Restorer {
         let mut inputs = self.committed(partition)?;
         let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
         beat();
-        let stored = db.positions(partition)?;
+        let stored = Positions::of(db, partition)?;
         let plan = UnitPlan::new(stored.as_ref(), target, wall_millis())?;
         if let Some(why) = plan.wipe {
             tracing::info!(partition, why, "unit is rebuilt from the changelog");
@@ -253,7 +253,7 @@ impl Restorer {
 
 fn flush(db: &mut Db, partition: i32, mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: i64) -> Result<()> {
     let positions = Positions { changelog: next, inputs: BTreeMap::new(), saved_at: wall_millis() };
-    changes.push(Db::positions_change(partition, &positions));
+    changes.push(positions.change(partition));
     db.apply(changes)
 }
 

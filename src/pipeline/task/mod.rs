@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use self::work::Then;
-use super::commit::Committer;
+use super::commit::{Committer, Faults};
 use super::engine::{Engine, Pending};
 use super::{Registry, Summary, Unit};
 use crate::clock::monotonic;
+use crate::config::Sabotage;
 use crate::embed::{Embedder, Encoded, Resequencer};
 use crate::error::{Code, Error, Result};
 use crate::sink::{Output, TransactionalProducer};
@@ -77,7 +78,8 @@ pub type Remake = Box<dyn Fn() -> Result<TransactionalProducer> + Send>;
 /// The task.
 pub struct Task {
     p: TaskParts,
-    committer: Committer,
+    committer: Committer<TransactionalProducer>,
+    sabotage: Option<Sabotage>,
     options: RunOptions,
     remake: Remake,
     rejoin: Rejoin,
@@ -122,11 +124,14 @@ impl Task {
         options: RunOptions,
         remake: Remake,
         rejoin: Rejoin,
+        faults: Faults,
     ) -> Self {
-        let committer = Committer::new(producer, parts.engine.topology());
+        let sabotage = faults.sabotage;
+        let committer = Committer::new(producer, parts.engine.topology(), faults);
         Self {
             p: parts,
             committer,
+            sabotage,
             options,
             remake,
             rejoin,
@@ -272,8 +277,9 @@ impl Task {
         let at = record.at;
         let end = self.p.ends.get(&(at.role, at.partition)).copied().unwrap_or(i64::MAX);
         let past = self.options.until_end && at.offset > end;
+        let blind = self.sabotage == Some(Sabotage::GenerationFilterOff);
         match self.merges.get_mut(&at.partition) {
-            Some(merge) if at.generation == self.generation && !past => {
+            Some(merge) if (at.generation == self.generation || blind) && !past => {
                 merge.push(record);
                 if self.options.until_end && at.offset >= end {
                     merge.end(at.role);
