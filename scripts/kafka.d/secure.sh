@@ -4,6 +4,8 @@
 # Everything that clients and tests need lies here; the folder also marks the data as secured.
 secure_dir() { printf '%s\n' "$data/secure"; }
 
+secure_names() { printf '%s\n' admin processor operator keeper nobody; }
+
 _password() { head -c 18 /dev/urandom | base64 | tr '+/' '-_'; }
 
 _password_of() { sed -n "s/^$1=//p" "$(secure_dir)/passwords"; }
@@ -42,7 +44,7 @@ secure_files() {
   need_cmd openssl "Install the Debian package openssl."
   say "making certificates, passwords and a token key in $dir"
   (umask 077 && mkdir -p "$dir.part" && cd "$dir.part" && {
-    for user in admin processor nobody; do printf '%s=%s\n' "$user" "$(_password)"; done >passwords
+    for user in $(secure_names); do printf '%s=%s\n' "$user" "$(_password)"; done >passwords
     printf 'client-key=%s\n' "$(_password)" >>passwords
     _authority ca "memsluice test CA"
     _authority other-ca "another CA"
@@ -73,7 +75,7 @@ secure_ports() { [ "$secure" -eq 0 ] || printf '%s\n' $((port + 1)) $((port + 2)
 secure_config() {
   local dir user plain=
   dir=$(secure_dir)
-  for user in admin processor nobody; do plain+=" user_$user=\"$(_password_of "$user")\""; done
+  for user in $(secure_names); do plain+=" user_$user=\"$(_password_of "$user")\""; done
   cat <<CONFIG
 
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,MTLS:SSL,SASL:SASL_SSL
@@ -103,7 +105,7 @@ CONFIG
 # Options of StorageTool: users that exist from the first start.
 secure_users() {
   local user mechanism
-  for user in admin processor nobody; do
+  for user in $(secure_names); do
     for mechanism in SCRAM-SHA-256 SCRAM-SHA-512; do
       printf '%s\n' --add-scram "$mechanism=[name=$user,password=$(_password_of "$user")]"
     done

@@ -1,5 +1,6 @@
 //! The command line: parse, run, print.
 
+mod acls;
 mod calibrate;
 mod demo;
 mod honeypots;
@@ -82,6 +83,7 @@ enum Format {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    out::mask_panics();
     let cli = Cli::parse();
     out::log();
     let result = match cli.command {

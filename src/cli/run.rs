@@ -7,13 +7,14 @@ use clap::Args;
 
 use super::{Common, Format, out, render};
 use crate::app::{self, BrokerKind};
+use crate::config::Config;
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{RunOptions, Summary};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  memsluice run --topology topology --config memsluice.yaml\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 MEMSLUICE__SECRET_FILE=secret memsluice run --topology topology --until-end"
+    after_help = "Examples:\n  memsluice run --topology topology --config memsluice.yaml\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 MEMSLUICE__SECRET_FILE=secret memsluice run --topology topology --until-end\n  memsluice run --config memsluice.yaml --print-config"
 )]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -21,12 +22,18 @@ pub(super) struct RunArgs {
     /// Stop when every input reached the end it had at start
     #[arg(long)]
     until_end: bool,
+    /// Print the settings in force, secrets masked, each with where it came from, and stop
+    #[arg(long)]
+    print_config: bool,
     /// How the totals are printed at the end
     #[arg(long, value_enum, default_value = "table")]
     output: Format,
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<()> {
+    if args.print_config {
+        return print_config(args);
+    }
     if args.common.topology.is_none() {
         return Err(Error::new(Code::TopologyUnreadable, "run needs --topology DIR"));
     }
@@ -47,6 +54,18 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         Format::Table => render::summary(&summary),
         Format::Json => out::json(&summary),
     }
+}
+
+fn print_config(args: &RunArgs) -> Result<()> {
+    let settings = Config::load(args.common.config.as_deref())?.effective()?;
+    if args.output == Format::Json {
+        return settings.iter().try_for_each(out::json);
+    }
+    let width = settings.iter().map(|s| s.key.len()).max().unwrap_or_default();
+    settings.iter().try_for_each(|s| {
+        let value = if s.value.is_empty() { "-" } else { &s.value };
+        out::line(&format!("{:<width$}  {value}  ({})", s.key, s.origin))
+    })
 }
 
 /// Totals on the log, every few seconds.

@@ -1,4 +1,4 @@
-//! `memsluice topology check | describe | apply`.
+//! `memsluice topology check | describe | acls | apply`.
 
 use clap::{Args, Subcommand};
 
@@ -32,6 +32,11 @@ enum Which {
         #[command(flatten)]
         common: Common,
     },
+    /// Print the rights that a principal needs on the broker.
+    #[command(
+        after_help = "Examples:\n  memsluice topology acls --topology topology --role processor\n  memsluice topology acls --topology topology --role committer --principal User:store --output kafka-acls"
+    )]
+    Acls(super::acls::AclsArgs),
     /// Create the topics that lack.
     #[command(
         after_help = "Example:\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 memsluice topology apply --topology topology --replication 3"
@@ -55,6 +60,7 @@ pub(super) fn run(args: &TopologyArgs) -> Result<()> {
             out::line(&format!("topology {} and policy {} are valid", setup.topology.hash, setup.policy.hash()))
         }
         Which::Describe { common } => out::line(describe(&common.setup()?.topology).trim_end()),
+        Which::Acls(args) => super::acls::run(args),
         Which::Apply { common, replication } => {
             let setup = common.setup()?;
             let created = source::apply(&source::client(&setup.config)?, &setup.topology, *replication)?;

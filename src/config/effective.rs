@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::mask::hide;
 use super::Config;
+use super::mask::hide;
 use crate::error::{Code, Error, Result};
 
 /// One setting.

@@ -69,7 +69,11 @@ const DENIED_VALUES: &[(&str, &str, &str)] = &[
         "none",
         "any holder of a certificate of the authority could pose as the broker; use a name that its certificate has",
     ),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "true", "an unsigned token proves nothing; use sasl.oauthbearer.method=oidc"),
+    (
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "true",
+        "an unsigned token proves nothing; use sasl.oauthbearer.method=oidc",
+    ),
 ];
 
 /// Checked settings of every Kafka client, by librdkafka's own keys.

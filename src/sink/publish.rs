@@ -41,8 +41,9 @@ pub fn publish(client: &ClientConfig, records: &[Publication]) -> Result<()> {
         .set("acks", "all")
         .set("message.timeout.ms", "30000")
         .set("partitioner", "murmur2_random");
-    let producer: BaseProducer<Failures> =
-        config.create_with_context(Failures::default()).map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
+    let producer: BaseProducer<Failures> = config
+        .create_with_context(Failures::default())
+        .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
     let failed = |e: KafkaError| Error::with(Code::BrokerUnreachable, "records can't be published", e);
     for r in records {
         let mut record = BaseRecord::to(&r.topic).key(&r.key).payload(&r.value);

@@ -23,7 +23,9 @@ pub fn client(config: &Config) -> Result<ClientConfig> {
     }
     client.create_native_config().map_err(|e| invalid(&e))?;
     if properties.protocol() == "SASL_PLAINTEXT" {
-        tracing::warn!("security.protocol is SASL_PLAINTEXT: content, and with PLAIN the password, cross the network in the clear");
+        tracing::warn!(
+            "security.protocol is SASL_PLAINTEXT: content, and with PLAIN the password, cross the network in the clear"
+        );
     }
     if let Some(group) = &config.kafka.group {
         client.set("group.id", group);
@@ -44,7 +46,9 @@ fn invalid(error: &KafkaError) -> Error {
         KafkaError::ClientConfig(_, _, key, value) if Properties::default().masks(key, value) => {
             Error::new(Code::ConfigInvalid, format!("kafka.properties {key}: the value is not accepted"))
         }
-        KafkaError::ClientConfig(_, why, key, _) => Error::new(Code::ConfigInvalid, format!("kafka.properties {key}: {why}")),
+        KafkaError::ClientConfig(_, why, key, _) => {
+            Error::new(Code::ConfigInvalid, format!("kafka.properties {key}: {why}"))
+        }
         other => Error::with(Code::ConfigInvalid, "kafka.properties can't be taken", other.to_string()),
     }
 }

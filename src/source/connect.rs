@@ -22,14 +22,8 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// What one try takes at most; errors are looked at in between.
 const TRY: Duration = Duration::from_millis(500);
 /// Topics that the stream reads, at a start or later.
-const READ: [Role; 6] = [
-    Role::MemoryWrites,
-    Role::RetrievalLogs,
-    Role::Decisions,
-    Role::Changelog,
-    Role::Calibrations,
-    Role::Honeypots,
-];
+const READ: [Role; 6] =
+    [Role::MemoryWrites, Role::RetrievalLogs, Role::Decisions, Role::Changelog, Role::Calibrations, Role::Honeypots];
 
 /// Keeps the first error that says why no connection comes up.
 #[derive(Debug, Default)]
@@ -70,6 +64,8 @@ fn cause(code: Option<E>, reason: &str) -> Option<Code> {
         E::SSL => Some(Code::TlsFailed),
         // A broker that refuses our certificate answers with an alert and closes.
         E::BrokerTransportFailure if reason.contains("SSL routines") => Some(Code::TlsFailed),
+        // It closes a connection that speaks without TLS, and the library guesses why.
+        E::BrokerTransportFailure if reason.contains("incorrect security.protocol") => Some(Code::TlsFailed),
         _ => None,
     }
 }
@@ -78,11 +74,8 @@ fn cause(code: Option<E>, reason: &str) -> Option<Code> {
 fn settings(client: &ClientConfig, code: Code) -> &'static str {
     let mechanism = client.get("sasl.mechanisms").or_else(|| client.get("sasl.mechanism")).unwrap_or_default();
     match code {
-        Code::TlsFailed if client.get("ssl.certificate.location").or(client.get("ssl.certificate.pem")).is_some() => {
-            "ssl.ca.location, the host names in kafka.bootstrap, ssl.certificate.location and ssl.key.location"
-        }
         Code::TlsFailed => {
-            "ssl.ca.location and the host names in kafka.bootstrap; a broker that asks for a certificate needs ssl.certificate.location and ssl.key.location"
+            "security.protocol, ssl.ca.location, the host names in kafka.bootstrap, and ssl.certificate.location with ssl.key.location where the broker asks for a certificate"
         }
         _ if mechanism.eq_ignore_ascii_case("OAUTHBEARER") => {
             "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret, and the token's lifetime, issuer and audience"
@@ -126,7 +119,7 @@ pub fn connect(client: &ClientConfig) -> Result<()> {
 ///
 /// # Errors
 /// `access_denied`, `broker_refused`, `broker_unreachable`.
-pub(super) fn readable(client: &ClientConfig, topology: &Topology) -> Result<()> {
+pub fn readable(client: &ClientConfig, topology: &Topology) -> Result<()> {
     let consumer = probe(client)?;
     for role in READ {
         let name = topology.name(role);

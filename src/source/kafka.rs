@@ -528,9 +528,9 @@ impl Poller {
                 let right = &self.rights[usize::from(code != E::GroupAuthorizationFailed)];
                 super::refused(&e, Code::BrokerRefused, "the consumer can't go on", right)
             }
-            E::Fatal
-            | E::UnsupportedAssignor
-            | E::InconsistentGroupProtocol => Error::with(Code::BrokerRefused, "the consumer can't go on", e),
+            E::Fatal | E::UnsupportedAssignor | E::InconsistentGroupProtocol => {
+                Error::with(Code::BrokerRefused, "the consumer can't go on", e)
+            }
             _ => return tracing::warn!(error = %e, "consumer"),
         };
         drop(self.events.send(Event::Failed(error)));

@@ -10,7 +10,7 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::client::{Reader, reader, without_group};
-use super::connect::{connect, readable};
+use super::connect::connect;
 use super::refusal::{is_denied, refused};
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Retention, Role, Timestamps, Topology};
@@ -38,7 +38,8 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             .map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
         let found = metadata.topics().iter().find(|t| t.name() == topic.name);
         if let Some(code) = found.and_then(|t| t.error()).map(RDKafkaErrorCode::from).filter(|c| is_denied(*c)) {
-            let (what, right) = (format!("topic {} is out of reach", topic.name), format!("DESCRIBE on topic {}", topic.name));
+            let (what, right) =
+                (format!("topic {} is out of reach", topic.name), format!("DESCRIBE on topic {}", topic.name));
             return Err(refused(&KafkaError::MetadataFetch(code), Code::BrokerRefused, &what, &right));
         }
         let count = found.filter(|t| t.error().is_none()).map_or(0, |t| t.partitions().len());
@@ -52,15 +53,13 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             ));
         }
     }
-    if !with_settings {
-        return Ok(());
-    }
-    readable(client, topology)?;
-    settings(client, topology)
+    if with_settings { settings(client, topology) } else { Ok(()) }
 }
 
 fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
-    let admin = without_group(client).create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
+    let admin = without_group(client)
+        .create()
+        .map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()

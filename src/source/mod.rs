@@ -20,10 +20,9 @@ use crate::topology::Role;
 
 pub use broadcast::{BroadcastReader, BroadcastRecord};
 pub use budget::Budget;
-pub(crate) use client::{client_log, without_group};
-pub(crate) use refusal::{is_denied, refused};
 pub use client::{Quiet, Reader, client, reader};
-pub use connect::connect;
+pub(crate) use client::{client_log, without_group};
+pub use connect::{connect, readable};
 pub use features::features;
 pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
 pub use live::FRAMING;
@@ -32,6 +31,7 @@ pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
 pub use rdkafka::config::ClientConfig as Client;
+pub(crate) use refusal::{is_denied, refused};
 pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
 
 /// Coordinates of an input.

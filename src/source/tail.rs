@@ -11,6 +11,7 @@ use rdkafka::message::{Message, OwnedMessage};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Reader, reader};
+use super::connect::connect;
 use super::refusal::refused;
 use super::{At, Fetched};
 use crate::clock::monotonic;
@@ -46,7 +47,8 @@ pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Boun
                 std::thread::sleep(Duration::from_millis(100));
             }
             Err(e) => {
-                let (what, right) = (format!("no watermarks of {topic}-{partition}"), format!("DESCRIBE on topic {topic}"));
+                let (what, right) =
+                    (format!("no watermarks of {topic}-{partition}"), format!("DESCRIBE on topic {topic}"));
                 return Err(refused(&e, Code::BrokerUnreachable, &what, &right));
             }
         }
@@ -172,6 +174,7 @@ pub fn each_record(
     from: Option<i64>,
     mut each: impl FnMut(Fetched) -> Result<()>,
 ) -> Result<()> {
+    connect(client)?;
     let consumer = reader(client, "read_committed", "memsluice-range")?;
     let partition = super::partition_of(boundary.as_str().as_bytes(), topology.units());
     let of_record = format!("{boundary}/");

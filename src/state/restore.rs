@@ -139,7 +139,10 @@ impl Restorer {
         for (_, name) in &self.inputs {
             list.add_partition(name, partition);
         }
-        let right = format!("READ on the group and on {}", self.inputs.iter().map(|(_, n)| n.as_str()).collect::<Vec<_>>().join(" and "));
+        let right = format!(
+            "READ on the group and on {}",
+            self.inputs.iter().map(|(_, n)| n.as_str()).collect::<Vec<_>>().join(" and ")
+        );
         let found = self
             .offsets
             .committed_offsets(list, CALL)
