@@ -41,7 +41,7 @@ secure_files() {
   local dir user
   dir=$(secure_dir)
   [ ! -f "$dir/listeners" ] || return 0
-  need_cmd openssl "Install the Debian package openssl."
+  command -v openssl >/dev/null 2>&1 || apt_install openssl
   say "making certificates, passwords and a token key in $dir"
   (umask 077 && mkdir -p "$dir.part" && cd "$dir.part" && {
     for user in $(secure_names); do printf '%s=%s\n' "$user" "$(_password)"; done >passwords

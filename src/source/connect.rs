@@ -20,7 +20,9 @@ use crate::topology::{Role, Topology};
 /// Longest wait for a first answer, and for one partition.
 const ANSWER: Duration = Duration::from_secs(15);
 /// What one try takes at most; errors are looked at in between.
-const TRY: Duration = Duration::from_millis(500);
+const TRY: Duration = Duration::from_millis(300);
+/// How long events are served after a try.
+const SERVE: Duration = Duration::from_millis(100);
 /// Topics that the stream reads, at a start or later.
 const READ: [Role; 6] =
     [Role::MemoryWrites, Role::RetrievalLogs, Role::Decisions, Role::Changelog, Role::Calibrations, Role::Honeypots];
@@ -103,7 +105,8 @@ pub fn connect(client: &ClientConfig) -> Result<()> {
         if answer.is_some() {
             return Ok(());
         }
-        drop(consumer.poll(Duration::ZERO));
+        // Many events come before the first error; each poll serves them for this long.
+        drop(consumer.poll(SERVE));
         if let Some((code, reason)) = consumer.context().why() {
             let what = format!("the broker and this client don't agree; look at {}", settings(client, code));
             return Err(Error::with(code, what, reason));

@@ -9,6 +9,8 @@ use serde_json::Value;
 use crate::rights::{self, Right};
 
 const MEMSLUICE: &str = env!("CARGO_BIN_EXE_memsluice");
+/// Queries beside the writes of each load.
+pub(crate) const QUERIES: u64 = 20;
 
 /// What `scripts/kafka up --secure` left for its clients.
 pub(crate) struct Secured {
@@ -146,8 +148,20 @@ impl Ended {
 
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
-        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        assert_eq!(self.status, Some(0), "{}", self.tail());
         self
+    }
+
+    /// The error that ended it.
+    pub(crate) fn message(&self) -> &str {
+        let start = if self.stderr.starts_with("error: ") { Some(0) } else { self.stderr.rfind("\nerror: ") };
+        start.map_or("", |at| &self.stderr[at..])
+    }
+
+    /// The last lines; a talkative log has thousands.
+    pub(crate) fn tail(&self) -> String {
+        let lines: Vec<&str> = self.stderr.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
     pub(crate) fn totals(&self) -> Value {
@@ -157,9 +171,9 @@ impl Ended {
     /// Ended with this status and code, and the message names what to look at.
     #[track_caller]
     pub(crate) fn refused(&self, status: i32, code: &str, named: &str) {
-        assert_eq!(self.status, Some(status), "{code}: {}", self.stderr);
-        let message = self.stderr.split("error: ").last().unwrap();
-        assert!(message.contains(&format!("[{code}]")), "{code}: {}", self.stderr);
+        let message = self.message();
+        assert_eq!(self.status, Some(status), "{code}: {}", self.tail());
+        assert!(message.contains(&format!("[{code}]")), "{code}: {}", self.tail());
         assert!(message.contains(named), "{code} does not name {named}: {message}");
     }
 }
@@ -260,8 +274,8 @@ impl Bench {
     /// Writes and queries, over the loopback listener.
     pub(crate) fn load(&self, writes: usize) {
         let (w, q) = (self.folder.path().join("w.jsonl"), self.folder.path().join("q.jsonl"));
-        let count = writes.to_string();
-        tool(&["generate", "--count", &count, "--out", text(&w), "--queries", "20", "--queries-out", text(&q)]);
+        let (count, queries) = (writes.to_string(), QUERIES.to_string());
+        tool(&["generate", "--count", &count, "--out", text(&w), "--queries", &queries, "--queries-out", text(&q)]);
         for (topic, file) in [("retrieval-logs", &q), ("memory-writes", &w)] {
             let topic = format!("{}{topic}", self.prefix);
             let bootstrap = self.secured.listener("plaintext");
