@@ -14,9 +14,9 @@ use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, State};
+use crate::state::{DELETE_RETENTION_MS, Db, Restorer, Standby, State};
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -129,9 +129,19 @@ pub fn run(
         source::readable(&client, &setup.topology)?;
     }
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let retention = match broker {
+        BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
+        BrokerKind::Mock => None,
+    };
+    let retention = retention.unwrap_or(DELETE_RETENTION_MS);
+    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone(), retention));
+    let standby = standby.transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
-    let mut restorer = Restorer::new(&client, setup.group(), &setup.topology)?;
+    let mut restorer = Restorer::new(&client, setup.group(), &setup.topology)?.with_delete_retention(retention);
+    if broker == BrokerKind::Real {
+        restorer = restorer.with_ids(TopicIds::new(&client)?);
+    }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
@@ -149,6 +159,7 @@ pub fn run(
         broadcast,
         registry,
         restorer,
+        standby,
         poll,
         budget,
         heartbeat,

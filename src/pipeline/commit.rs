@@ -251,6 +251,10 @@ impl<P: Transactions> Committer<P> {
             Fault::Abort => die(),
             Fault::Error => Err(CommitError::refused(call, side == Side::Before)),
             Fault::Timeout => Err(CommitError::timed_out(call)),
+            Fault::Stall(time) => {
+                std::thread::sleep(time);
+                Ok(())
+            }
         }
     }
 

@@ -20,5 +20,5 @@ pub use failpoint::{Failpoint, Fault, STEPS, Side};
 pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
 pub use registry::Registry;
 pub use summary::Summary;
-pub use task::{OnOutput, OnProgress, Rejoin, Remake, RunOptions, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, OnRestore, Rejoin, Remake, RunOptions, Task, TaskParts};
 pub use unit::Unit;

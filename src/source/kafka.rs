@@ -318,6 +318,12 @@ impl PollThread {
         self.generation.compare_exchange(current, next, Ordering::SeqCst, Ordering::SeqCst).ok().map(|_| next)
     }
 
+    /// Whether no rebalance came since.
+    #[must_use]
+    pub fn is_current(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::SeqCst) == generation
+    }
+
     /// Leaves the group and waits. The task thread must keep answering revokes meanwhile, so this is
     /// called after it acknowledged the last one or ended.
     pub fn stop(&mut self) {

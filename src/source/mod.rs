@@ -13,6 +13,7 @@ mod mock;
 mod murmur2;
 mod refusal;
 mod tail;
+mod topic_ids;
 
 use crate::clock::Millis;
 use crate::schema::Headers;
@@ -26,13 +27,15 @@ pub use connect::{connect, readable};
 pub use features::features;
 pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
 pub use live::FRAMING;
-pub use live::{apply, preflight};
+pub use live::{apply, delete_retention, preflight};
 pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
 pub use rdkafka::config::ClientConfig as Client;
 pub(crate) use refusal::{is_denied, refused};
+pub(crate) use tail::passing;
 pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
+pub use topic_ids::TopicIds;
 
 /// Coordinates of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 mod assign;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,13 +19,16 @@ use crate::embed::{Embedder, Encoded, Resequencer};
 use crate::error::{Code, Error, Result};
 use crate::sink::{Output, TransactionalProducer};
 use crate::source::{BroadcastReader, Budget, Event, Fetched, Heartbeat, Merge, PollThread};
-use crate::state::{Db, Restorer, State};
+use crate::state::{Db, Progress, Restorer, Standby, State};
 use crate::topology::Role;
 
 /// Gets an output.
 pub type OnOutput = Box<dyn FnMut(&Output) + Send>;
 /// Gets the totals.
 pub type OnProgress = Box<dyn FnMut(&Summary) + Send>;
+
+/// Gets how far a restore is.
+pub type OnRestore = Box<dyn Fn(Progress) + Send>;
 
 /// How a run ends and what it shows.
 pub struct RunOptions {
@@ -37,6 +40,8 @@ pub struct RunOptions {
     pub on_output: Option<OnOutput>,
     /// Called with the totals after each commit.
     pub on_progress: Option<OnProgress>,
+    /// Called while a unit is restored.
+    pub on_restore: Option<OnRestore>,
 }
 
 impl std::fmt::Debug for RunOptions {
@@ -60,6 +65,8 @@ pub struct TaskParts {
     pub registry: Registry,
     /// Restore.
     pub restorer: Restorer,
+    /// Copies of the units of others.
+    pub standby: Option<Standby>,
     /// Poll thread.
     pub poll: PollThread,
     /// Byte counters.
@@ -84,16 +91,21 @@ pub struct Task {
     remake: Remake,
     rejoin: Rejoin,
     rejoins: u32,
+    /// Rollbacks since the last commit.
+    rollbacks: u32,
     generation: u64,
     units: BTreeMap<i32, Unit>,
     merges: BTreeMap<i32, Merge>,
     pending: Resequencer<Pending, Option<Result<Encoded>>>,
+    /// Topic ids of each unit.
+    topics: BTreeMap<i32, BTreeMap<Role, String>>,
     /// Next offsets as of the last commit.
     committed: BTreeMap<i32, BTreeMap<Role, i64>>,
     summary: Summary,
     open: Summary,
     outputs: Vec<Output>,
     last_broadcast: Instant,
+    last_note: Instant,
     rebuilds: Vec<Instant>,
     first_record: Option<Instant>,
     unassigned_since: Option<Instant>,
@@ -136,10 +148,13 @@ impl Task {
             remake,
             rejoin,
             rejoins: 0,
+            rollbacks: 0,
+            last_note: monotonic(),
             generation: 0,
             units: BTreeMap::new(),
             merges: BTreeMap::new(),
             pending: Resequencer::default(),
+            topics: BTreeMap::new(),
             committed: BTreeMap::new(),
             summary: Summary::default(),
             open: Summary::default(),
@@ -168,6 +183,7 @@ impl Task {
             self.p.heartbeat.beat();
             self.listen()?;
             self.follow_broadcast();
+            self.note_positions()?;
             self.pump()?;
             if self.commit_is_due() {
                 self.commit()?;
@@ -264,12 +280,20 @@ impl Task {
                 let result = self.settle(step, Then::Wait);
                 self.generation = generation;
                 self.clear();
+                self.stand_by();
                 let _ = ack.send(());
                 self.unassigned_since = remaining.is_empty().then(monotonic);
                 result?;
                 if remaining.is_empty() { Ok(()) } else { self.restore(&remaining) }
             }
             Event::Failed(error) => Err(error),
+        }
+    }
+
+    /// What is not owned any more may be copied again.
+    fn stand_by(&self) {
+        if let Some(standby) = &self.p.standby {
+            standby.yield_to(BTreeSet::new());
         }
     }
 

@@ -5,14 +5,19 @@ use std::time::{Duration, Instant};
 use super::super::commit::Step;
 use super::super::engine::{Embeds, Pending};
 use super::{Task, Unit};
-use crate::clock::monotonic;
+use crate::clock::{monotonic, wall_millis};
 use crate::embed::{Encoded, Job};
 use crate::error::{Code, Error, Result};
 use crate::source::Fetched;
+use crate::state::{Positions, Store as _};
 use crate::topology::PostureKind;
 
 /// How often broadcast topics are looked at.
 const BROADCAST: Duration = Duration::from_millis(200);
+/// Rollbacks without a commit between them until the process ends.
+const ROLLBACKS: u32 = 60;
+/// How often the store is told that its units are up to date.
+const NOTE: Duration = Duration::from_secs(600);
 /// Boundaries of a unit held ready; above it they are read again.
 const MAX_BOUNDARIES: usize = 50_000;
 /// Records decided between two looks at the clock.
@@ -40,6 +45,27 @@ impl Task {
                 tracing::warn!(%error, "a broadcast record is ignored");
             }
         }
+    }
+
+    /// Says in the store that its units are up to date although nothing happened: a unit without a commit
+    /// for long would be rebuilt (tombstones may be gone).
+    pub(super) fn note_positions(&mut self) -> Result<()> {
+        if self.last_note.elapsed() < NOTE || self.committer.opened().is_some() {
+            return Ok(());
+        }
+        self.last_note = monotonic();
+        // Without a published assignment another member may have written the unit.
+        if self.p.poll.snapshot.of(self.generation).is_none() {
+            return Ok(());
+        }
+        let saved_at = wall_millis();
+        let mut changes = Vec::new();
+        for unit in self.units.keys() {
+            if let Some(p) = Positions::of(self.p.state.store(), *unit)? {
+                changes.push(Positions { saved_at, ..p }.change(*unit));
+            }
+        }
+        self.p.state.store_mut().apply(changes)
     }
 
     /// Admits what may be taken and finishes what is ready.
@@ -162,7 +188,11 @@ impl Task {
                 if then == Then::Wait {
                     return Ok(());
                 }
-                std::thread::sleep(Duration::from_millis(20));
+                self.rollbacks += 1;
+                if self.rollbacks > ROLLBACKS {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(10 << self.rollbacks.min(7)));
                 self.rewind()
             }
             Step::Rebuild(error) => {
@@ -190,6 +220,7 @@ impl Task {
         if cached > topology.main.limits.cache_bytes || boundaries > MAX_BOUNDARIES {
             self.units.values_mut().for_each(Unit::drop_histories);
         }
+        self.rollbacks = 0;
         self.summary.transactions += 1;
         let since = self.first_record.map_or(Duration::ZERO, |t| t.elapsed());
         self.summary.elapsed_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
