@@ -27,10 +27,12 @@ const SERVE: Duration = Duration::from_millis(100);
 const READ: [Role; 6] =
     [Role::MemoryWrites, Role::RetrievalLogs, Role::Decisions, Role::Changelog, Role::Calibrations, Role::Honeypots];
 
-/// Keeps the first error that says why no connection comes up.
+/// Keeps the first errors that say why no connection comes up.
 #[derive(Debug, Default)]
 struct Probe {
     why: Mutex<Option<(Code, String)>>,
+    /// What may pass too: it counts when the time is over.
+    hint: Mutex<Option<String>>,
 }
 
 impl ClientContext for Probe {
@@ -42,6 +44,9 @@ impl ClientContext for Probe {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "connecting");
+        if closed_early(reason) {
+            self.hint.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
+        }
         if let Some(code) = cause(error.rdkafka_error_code(), reason) {
             let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
             why.get_or_insert_with(|| (code, reason.to_owned()));
@@ -52,6 +57,10 @@ impl ClientContext for Probe {
 impl ConsumerContext for Probe {}
 
 impl Probe {
+    fn hint(&self) -> Option<String> {
+        self.hint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn why(&self) -> Option<(Code, String)> {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -66,10 +75,14 @@ fn cause(code: Option<E>, reason: &str) -> Option<Code> {
         E::SSL => Some(Code::TlsFailed),
         // A broker that refuses our certificate answers with an alert and closes.
         E::BrokerTransportFailure if reason.contains("SSL routines") => Some(Code::TlsFailed),
-        // It closes a connection that speaks without TLS, and the library guesses why.
-        E::BrokerTransportFailure if reason.contains("incorrect security.protocol") => Some(Code::TlsFailed),
         _ => None,
     }
+}
+
+/// A side that expects TLS, or does not, closes at the other's first bytes; a broker that goes down does so too.
+fn closed_early(reason: &str) -> bool {
+    let first = ["SSL_HANDSHAKE", "APIVERSION_QUERY"].iter().any(|state| reason.contains(state));
+    first && reason.contains("closed by peer")
 }
 
 /// The settings to look at, for the mechanism in use.
@@ -112,8 +125,18 @@ pub fn connect(client: &ClientConfig) -> Result<()> {
             return Err(Error::with(code, what, reason));
         }
         if monotonic() > until {
-            return Err(Error::new(Code::BrokerUnreachable, format!("no broker answers within {ANSWER:?}")));
+            return Err(silent(consumer.context().hint(), client));
         }
+    }
+}
+
+fn silent(hint: Option<String>, client: &ClientConfig) -> Error {
+    match hint {
+        Some(reason) => {
+            let what = format!("every connection is closed at once; look at {}", settings(client, Code::TlsFailed));
+            Error::with(Code::TlsFailed, what, reason)
+        }
+        None => Error::new(Code::BrokerUnreachable, format!("no broker answers within {ANSWER:?}")),
     }
 }
 
@@ -166,6 +189,9 @@ mod tests {
         let alert = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate";
         assert_eq!(cause(Some(E::BrokerTransportFailure), alert), Some(Code::TlsFailed));
         assert_eq!(cause(Some(E::SSL), ""), Some(Code::TlsFailed));
+        assert!(closed_early("Disconnected: SSL connection closed by peer (after 1ms in state SSL_HANDSHAKE)"));
+        assert!(closed_early("closed by peer: receive 0 after POLLIN (after 2ms in state APIVERSION_QUERY)"));
+        assert!(!closed_early("closed by peer (after 2ms in state UP)"));
         assert_eq!(cause(Some(E::Authentication), ""), Some(Code::AuthenticationFailed));
     }
 }

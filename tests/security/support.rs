@@ -103,6 +103,10 @@ impl Access {
         self
     }
 
+    pub(crate) fn sets(&self, key: &str) -> bool {
+        self.properties.contains_key(key)
+    }
+
     pub(crate) fn without(mut self, key: &str) -> Self {
         self.properties.remove(key);
         self
