@@ -275,9 +275,14 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         failed(broker.create_topics(&topology))
     }),
     (Code::TlsFailed, "a broker without TLS", |_| {
-        let broker = MockBroker::start().unwrap();
-        let mut client = client(&broker.bootstrap());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = client(&listener.local_addr().unwrap().to_string());
         client.set("security.protocol", "ssl");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                drop(std::io::Write::write_all(&mut stream.unwrap(), b"no TLS here\r\n"));
+            }
+        });
         failed(source::connect(&client))
     }),
     (Code::AuthenticationFailed, "no token endpoint", |_| {
