@@ -58,6 +58,8 @@ codes! {
     TombstoneWithoutRecord = "tombstone_without_record", DeadLetter, "a null value needs the header memsluice-record-id";
     MisplacedPartition = "misplaced_partition", DeadLetter, "produce with key tenant/store and the murmur2 partitioner";
     OutputTooLarge = "output_too_large", DeadLetter, "the output would not fit limits.max_output_bytes: raise it with the topic's max.message.bytes";
+    SourceIsolated = "source_isolated", DeadLetter, "its source failed too often: mend the producer, then redrive after the cool-down";
+    KeyHeld = "key_held", DeadLetter, "an earlier record of its key is a dead letter: redrive or skip that one first";
     ConfigInvalid = "config_invalid", Stop, "correct the named setting; `memsluice run --help` lists files and variables";
     SecretMissing = "secret_missing", Stop, "write at least 32 random bytes to a file and name it in secret_file";
     TopologyUnreadable = "topology_unreadable", Stop, "give the folder that holds memsluice.yaml with --topology";
@@ -83,6 +85,8 @@ codes! {
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
+    PoisonFlood = "poison_flood", Stop, "records of several sources fail: look at dead-letters, then mend the producers or raise breaker.stop_sources";
+    HeldKeysFull = "held_keys_full", Stop, "too many records wait behind dead letters: raise breaker.max_held, then redrive or skip them";
     TransactionAborted = "transaction_aborted", Abort, "no action: the transaction is rolled back and run again";
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";
     RestoreStalled = "restore_stalled", Stop, "the changelog did not reach its end in time: look for a hanging transaction";

@@ -2,8 +2,8 @@
 //! be written and what was read.
 //!
 //! ```text
-//! source -> decode -> policy -> embed -> score -> decide -> sink
-//!              \-> session -> sprt -> alert ----------------^
+//! source -> decode -> breaker -> policy -> embed -> score -> decide -> sink
+//!              \-> session -> sprt -> alert ---------------------------^
 //! ```
 //!
 //! Modules stand in flow order; each imports only those before it, plus `schema`, `error`, `clock`,
@@ -19,6 +19,8 @@ pub mod topology;
 pub mod source;
 
 pub mod decode;
+
+pub mod breaker;
 
 pub mod policy;
 

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Registry, Unit};
+use super::{Registry, Unit, gate};
 use crate::config::Secret;
 use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::Encoded;
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
-use crate::schema::{Ids, Op, Vector, Versions};
+use crate::schema::{Coordinates, Ids, Op, Vector, Versions};
 use crate::score::Settings as MemsadSettings;
 use crate::session::SprtTable;
 use crate::sink::Output;
@@ -54,7 +54,9 @@ pub enum Stage {
     Write(Box<Write>, Ruling),
     /// A retrieval.
     Retrieval(Box<Retrieval>),
-    /// Not decodable.
+    /// An operator's skip of a dead letter.
+    Skip(Coordinates),
+    /// Not decodable, or held back by the breaker or a held key.
     Dead(Error),
 }
 
@@ -141,9 +143,10 @@ impl Engine {
     /// Decode and policy; says what to embed.
     #[must_use]
     pub fn admit(&self, fetched: Fetched) -> (Pending, Embeds) {
-        let (stage, embeds) = match fetched.at.role {
-            Role::RetrievalLogs => self.admit_retrieval(&fetched),
-            _ => self.admit_write(&fetched),
+        let (stage, embeds) = match (gate::skip(&fetched, self.topology.name(fetched.at.role)), fetched.at.role) {
+            (Some(skip), _) => skip.map(|c| (Stage::Skip(c), Embeds::Nothing)),
+            (None, Role::RetrievalLogs) => self.admit_retrieval(&fetched),
+            (None, _) => self.admit_write(&fetched),
         }
         .unwrap_or_else(|e| (Stage::Dead(e), Embeds::Nothing));
         (Pending { fetched, stage }, embeds)
@@ -176,7 +179,8 @@ impl Engine {
     /// Score, decide, session, alert: the record's outputs; its state changes go to the overlay.
     ///
     /// # Errors
-    /// `state_failed`, `state_format`, `internal`: never because of the record itself.
+    /// `state_failed`, `state_format`, `internal`: never because of the record itself. `poison_flood`: nothing
+    /// was changed, and what was finished before can be committed. `held_keys_full`: it can't.
     pub fn finish<S: Store>(
         &self,
         pending: Pending,
@@ -185,17 +189,18 @@ impl Engine {
         state: &mut State<S>,
         registry: &Registry,
     ) -> Result<Vec<Output>> {
-        let at = pending.fetched.at;
+        let (taken, ticket, stage) = self.gate(pending, unit, state)?;
+        let at = taken.fetched.at;
         let mut outputs = unit.adopt(self, registry, at, state);
         let topic = self.topology.name(at.role).to_owned();
         unit.positions.insert(topic, at.offset + 1);
-        match pending.stage {
-            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, pending.fetched, &error)?),
-            Stage::Write(write, ruling) => {
-                outputs.extend(self.write(unit, state, pending.fetched, &write, &ruling, embedded)?)
-            }
-            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, pending.fetched.at, &r, embedded)?),
+        match stage {
+            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, taken, &error)?),
+            Stage::Skip(skipped) => outputs.extend(self.control(unit, state, at, &skipped)),
+            Stage::Write(write, ruling) => outputs.extend(self.write(unit, state, taken, &write, &ruling, embedded)?),
+            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, at, &r, embedded)?),
         }
+        self.settle(unit, state, ticket, &outputs)?;
         Ok(outputs)
     }
 }

@@ -5,6 +5,7 @@ mod commit;
 mod crash_matrix;
 mod engine;
 mod failpoint;
+mod gate;
 mod machine;
 mod outputs;
 mod registry;

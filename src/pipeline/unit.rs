@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Engine, Registry};
+use super::{Engine, Registry, gate};
+use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Calibration, Scope, Versions};
@@ -29,6 +30,10 @@ pub struct Unit {
     pub(super) meta: UnitMeta,
     /// `kind/scope` to the version in force.
     active: BTreeMap<String, u64>,
+    /// Sources that failed lately.
+    pub(super) breaker: Breaker,
+    /// What waits behind dead letters.
+    pub(super) held: Held,
     /// Next offset of each input, by physical topic name.
     pub(super) positions: BTreeMap<String, i64>,
     pub(super) calibrations: BTreeMap<Scope, Arc<Calibration>>,
@@ -72,6 +77,8 @@ impl Unit {
             partition,
             meta,
             active: load_active(partition, state)?,
+            breaker: gate::load_breaker(partition, state)?,
+            held: gate::load_held(partition, state)?,
             positions,
             calibrations: BTreeMap::new(),
             traps: HashMap::new(),

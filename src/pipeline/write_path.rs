@@ -1,5 +1,6 @@
 //! The write path after embedding: score, decide, effects.
 
+use super::gate::Taken;
 use super::outputs::{self, Forward};
 use super::{Engine, Unit};
 use crate::clock::rfc3339;
@@ -13,7 +14,7 @@ use crate::schema::{
 };
 use crate::score::assess;
 use crate::sink::{Output, size};
-use crate::source::{At, Fetched};
+use crate::source::At;
 use crate::state::{State, Store};
 use crate::topology::{MemsadMode, Role};
 
@@ -23,7 +24,7 @@ impl Engine {
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
-        fetched: Fetched,
+        taken: Taken,
         write: &Write,
         ruling: &Ruling,
         embedded: Option<Result<Encoded>>,
@@ -35,7 +36,7 @@ impl Engine {
         let (memsad, embedding) = self.score(unit, state, write, embedded, &mut flags)?;
         let outcome = decide::decide(ruling, memsad.as_ref(), embedding, &self.topology.main.posture);
         flags.extend(outcome.flags);
-        let mut body = self.body(unit, fetched.at);
+        let mut body = self.body(unit, taken.fetched.at);
         body.content = (write.op != Op::Delete).then(|| self.content_facts(write));
         body.expires_at = ruling.expires_at.map(rfc3339);
         body.flags = flags;
@@ -54,7 +55,7 @@ impl Engine {
         body.store = Some(write.boundary.store().to_owned());
         body.verdict = Some(outcome.verdict);
         body.versions = self.versions_of(unit, &write.boundary);
-        self.effects(unit, fetched, write, body)
+        self.effects(unit, taken, write, body)
     }
 
     fn score<S: Store>(
@@ -91,7 +92,8 @@ impl Engine {
     }
 
     /// Outputs of a decided write; an output that would not fit turns it into a dead letter.
-    fn effects(&self, unit: &mut Unit, fetched: Fetched, write: &Write, body: DecisionBody) -> Result<Vec<Output>> {
+    fn effects(&self, unit: &mut Unit, taken: Taken, write: &Write, body: DecisionBody) -> Result<Vec<Output>> {
+        let fetched = &taken.fetched;
         let at = fetched.at;
         let key = format!("{}/{}", write.boundary, write.record_id).into_bytes();
         let allowed = body.verdict == Some(Verdict::Allow);
@@ -107,10 +109,10 @@ impl Engine {
         if size(key.len(), value, &headers) > self.topology.main.limits.max_output_bytes {
             let error =
                 Error::new(Code::OutputTooLarge, "the record with its headers is above limits.max_output_bytes");
-            return self.dead_letter(unit, fetched, &error);
+            return self.dead_letter(unit, taken, &error);
         }
         let role = if allowed { Role::CommittedMemory } else { Role::Quarantine };
-        let value = if delete { None } else { fetched.value };
+        let value = if delete { None } else { taken.fetched.value };
         let mut outputs = vec![Output { role, partition: unit.partition, key: key.clone(), value, headers }];
         if !allowed {
             let uid = self.ids.of_input(self.topology.name(at.role), at.partition, at.offset, 0, IdKind::Finding);

@@ -25,7 +25,7 @@ pub use broadcast::{
     ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
     Scope,
 };
-pub use dead_letter::DeadLetterStub;
+pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
     Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
     PolicyFacts, SourceFacts, Verdict, Versions, canonical,

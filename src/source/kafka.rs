@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, Headers as _, Message};
+use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
@@ -20,7 +20,6 @@ use super::{At, Budget, Fetched};
 use crate::clock::monotonic;
 use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Headers, header};
 use crate::topology::{Assignor, Role, Topology};
 
 /// What the task thread hears.
@@ -275,7 +274,7 @@ impl PollThread {
             generation: generation.clone(),
             assigned: assigned.clone(),
             names: names.clone(),
-            revoke_deadline: o.topology.main.consumer.session_timeout / 2,
+            revoke_deadline: o.topology.main.consumer.revoke_deadline(),
         };
         let consumer: BaseConsumer<Context> = settings(&o)
             .create_with_context(context)
@@ -560,11 +559,6 @@ impl Poller {
 
 fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
     let role = context.role(message.topic())?;
-    // rdkafka panics on a header name that is not UTF-8, which Kafka accepts.
-    let read =
-        || message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
-    let headers: Option<Headers> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Some(vec![(header::UNREADABLE.to_owned(), None)]));
     Some(Fetched {
         at: At {
             generation,
@@ -575,6 +569,6 @@ fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) ->
         },
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: headers.unwrap_or_default(),
+        headers: super::headers::headers(message),
     })
 }

@@ -6,6 +6,7 @@ mod budget;
 mod client;
 mod connect;
 mod features;
+mod headers;
 mod kafka;
 mod live;
 mod merge;

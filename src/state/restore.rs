@@ -24,6 +24,8 @@ const CALL: Duration = Duration::from_secs(20);
 const STALL: Duration = Duration::from_secs(90);
 /// Changelog records in one write.
 const CHUNK: usize = 2000;
+/// Changelog records between two looks at the watch.
+const LOOK: u64 = 128;
 /// A longer tail is replayed without write-ahead log and compactions.
 const BULK: i64 = 50_000;
 
@@ -256,11 +258,10 @@ impl Restorer {
             changes.push(change(m, partition)?);
             next = m.offset() + 1;
             count += 1;
-            if changes.len() < CHUNK {
-                return Ok(ControlFlow::Continue(()));
+            if changes.len() >= CHUNK {
+                flush(db, partition, std::mem::take(&mut changes), next)?;
             }
-            flush(db, partition, std::mem::take(&mut changes), next)?;
-            Ok(go_on(watch(progress(next, count))))
+            Ok(go_on(!count.is_multiple_of(LOOK) || watch(progress(next, count))))
         })?;
         if through {
             next = next.max(target);

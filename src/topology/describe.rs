@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::breaker::OnDeadLetter;
 use super::model::{Flow, Retention, Role, Topology};
 
 /// What runs, as text.
@@ -40,7 +41,8 @@ pub fn describe(t: &Topology) -> String {
         "unit       partition i of each co-partitioned topic; inputs by (timestamp, rank, offset); {} units\n\
          commit     every {} or {} inputs; transaction timeout {}\n\
          memsad     {}, {} of {} queries, kappa {}\n\
-         sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}",
+         sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}\n\
+         breaker    {} failures in a row or {} of {}, cool-down {}; stop at {} sources in {}",
         t.units(),
         period(m.commit.interval),
         m.commit.max_records,
@@ -56,13 +58,20 @@ pub fn describe(t: &Topology) -> String {
         m.sprt.max_observations,
         period(m.sprt.idle),
         if m.sprt.assumed { " (assumed)" } else { "" },
+        m.breaker.consecutive,
+        m.breaker.ratio,
+        m.breaker.window,
+        period(m.breaker.cool_down),
+        m.breaker.stop_sources,
+        period(m.breaker.stop_within),
     );
     out
 }
 
 fn line(t: &Topology, flow: &Flow) -> String {
     let to: Vec<&str> = flow.to.iter().map(|r| t.name(*r)).collect();
-    format!("{} -> {} -> {}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
+    let held = if flow.on_dead_letter == OnDeadLetter::HoldKey { "  (a dead letter holds its key)" } else { "" };
+    format!("{} -> {} -> {}{held}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
 }
 
 /// Whole days as such; anything else as the crate writes it.

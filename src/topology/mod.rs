@@ -1,12 +1,14 @@
 //! The topology: load, then validate, then run. Running code asks this value and re-checks nothing.
 
 mod acls;
+mod breaker;
 mod describe;
 mod load;
 mod model;
 mod validate;
 
 pub use acls::{Acl, Actor, Names, Operation, Resource, acls, kafka_acls};
+pub use breaker::{Breaker, OnDeadLetter};
 pub use describe::describe;
 pub use model::{
     Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, Posture, PostureKind,

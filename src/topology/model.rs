@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::breaker::{Breaker, OnDeadLetter};
+
 /// A topic's role; the physical name is data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -116,6 +118,9 @@ pub struct Main {
     pub sprt: Sprt,
     /// What happens when a part fails.
     pub posture: Posture,
+    /// When a source that fails is cut off.
+    #[serde(default)]
+    pub breaker: Breaker,
 }
 
 /// The two flows.
@@ -138,6 +143,9 @@ pub struct Flow {
     pub stages: Vec<String>,
     /// Outputs.
     pub to: Vec<Role>,
+    /// What a dead letter means for later records of its key.
+    #[serde(default)]
+    pub on_dead_letter: OnDeadLetter,
 }
 
 /// One store.
@@ -174,6 +182,9 @@ pub struct Consumer {
     /// Session timeout.
     #[serde(with = "duration")]
     pub session_timeout: Duration,
+    /// How long a revoked unit may take to commit what is open; default: half of the session timeout.
+    #[serde(default, with = "optional_duration")]
+    pub revoke_deadline: Option<Duration>,
     /// How long an empty input of a unit is waited for.
     #[serde(with = "duration")]
     pub max_task_idle: Duration,
@@ -392,6 +403,14 @@ pub enum Timestamps {
     Bounded,
 }
 
+impl Consumer {
+    /// How long a revoke may take.
+    #[must_use]
+    pub fn revoke_deadline(&self) -> Duration {
+        self.revoke_deadline.unwrap_or(self.session_timeout / 2)
+    }
+}
+
 impl Topology {
     /// The topic of a role. Validation has made sure that each is there.
     #[must_use]
@@ -425,15 +444,32 @@ impl Topology {
     }
 }
 
-mod duration {
+mod optional_duration {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::time::Duration;
+
+    #[derive(Serialize, Deserialize)]
+    struct Wrapped(#[serde(with = "super::duration")] Duration);
+
+    #[allow(clippy::ref_option)] // serde's shape
+    pub(super) fn serialize<S: Serializer>(value: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        value.map(Wrapped).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Wrapped>::deserialize(d)?.map(|w| w.0))
+    }
+}
+
+pub(super) mod duration {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::time::Duration;
 
-    pub(super) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::topology) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&humantime::format_duration(*value).to_string())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+    pub(in crate::topology) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(d)?;
         humantime::parse_duration(&text).map_err(serde::de::Error::custom)
     }

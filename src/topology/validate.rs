@@ -32,6 +32,7 @@ pub(super) fn validate(t: &Topology) -> Result<()> {
     stores(t)?;
     group(t)?;
     limits(t)?;
+    breaker(t)?;
     t.main.sprt.check()
 }
 
@@ -206,10 +207,11 @@ fn group(t: &Topology) -> Result<()> {
     if commit.interval.is_zero()
         || commit.interval >= commit.transaction_timeout
         || commit.transaction_timeout.saturating_add(margin) > consumer.session_timeout
+        || !(Duration::from_secs(1)..consumer.session_timeout).contains(&consumer.revoke_deadline())
     {
         return fail(
             Code::TopologyTimeouts,
-            "commit interval, transaction timeout and session timeout don't fit each other".into(),
+            "commit interval, transaction timeout, revoke deadline and session timeout don't fit each other".into(),
         );
     }
     Ok(())
@@ -238,6 +240,29 @@ fn limits(t: &Topology) -> Result<()> {
             Code::TopologyLimits,
             "memsad.history must be 1 to 32768 and memsad.kappa a number from 0 on".into(),
         );
+    }
+    Ok(())
+}
+
+fn breaker(t: &Topology) -> Result<()> {
+    let b = &t.main.breaker;
+    if b.consecutive > 64 || !(1..=64).contains(&b.window) || !(0.0..=1.0).contains(&b.ratio) {
+        return fail(
+            Code::TopologyLimits,
+            "breaker: consecutive must be 0 to 64, window 1 to 64 and ratio 0 to 1".into(),
+        );
+    }
+    if b.cool_down.is_zero() || (b.stop_sources > 0 && b.stop_within.is_zero()) {
+        return fail(Code::TopologyLimits, "breaker.cool_down and breaker.stop_within must be above 0".into());
+    }
+    if !(1..=65_536).contains(&b.max_sources) || b.max_sources < b.stop_sources as usize {
+        return fail(
+            Code::TopologyLimits,
+            "breaker.max_sources must be 1 to 65536 and at least breaker.stop_sources".into(),
+        );
+    }
+    if !(1..=1_000_000).contains(&b.max_held) {
+        return fail(Code::TopologyLimits, "breaker.max_held must be 1 to 1000000".into());
     }
     Ok(())
 }

@@ -51,7 +51,6 @@ impl Run {
 }
 
 /// What `load-tests verify` found.
-#[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) inputs: u64,
     pub(crate) lost: u64,
@@ -60,6 +59,13 @@ pub(crate) struct Verified {
     pub(crate) dump: Vec<String>,
     faults: u64,
     passed: bool,
+}
+
+impl std::fmt::Debug for Verified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { inputs, lost, duplicate, torn, faults, .. } = self;
+        write!(f, "inputs {inputs} lost {lost} duplicate {duplicate} torn {torn} faults {faults}")
+    }
 }
 
 impl Verified {
@@ -487,7 +493,7 @@ impl Bench {
     /// Everything in the state but offsets and the chain (whose ids name the topics).
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = self.db();
-        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
+        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Circuit, Kind::Held];
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
     }

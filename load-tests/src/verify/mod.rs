@@ -254,6 +254,10 @@ fn judged<'b>(tally: &mut Tally, at: (i32, i64), text: &'b str, writes: &str) ->
             }
             body
         }
+        Some(Body { kind: Kind::Control, input: Some(input), verdict: None, .. }) if input.topic == writes => {
+            tally.control(at.0, input.partition, input.offset);
+            None
+        }
         Some(Body { kind: Kind::Activation, .. }) => {
             tally.counts.activations += 1;
             None
@@ -292,6 +296,7 @@ fn text(report: &Report) -> String {
         ("inputs", counts.inputs),
         ("decisions", counts.decisions),
         ("activations", counts.activations),
+        ("controls", counts.controls),
         ("committed", counts.committed),
         ("quarantined", counts.quarantined),
         ("dead_letters", counts.dead_letters),

@@ -42,6 +42,8 @@ pub(crate) struct Counts {
     pub(crate) inputs: u64,
     pub(crate) decisions: u64,
     pub(crate) activations: u64,
+    /// Records of an operator, such as skips.
+    pub(crate) controls: u64,
     pub(crate) committed: u64,
     pub(crate) quarantined: u64,
     pub(crate) dead_letters: u64,
@@ -155,6 +157,16 @@ impl Tally {
     /// A decision that stands in `partition`, about input (`of`, `offset`).
     pub(crate) fn decision(&mut self, partition: i32, of: i32, offset: i64, verdict: Verdict) {
         self.counts.decisions += 1;
+        self.settled(partition, of, offset, Some(verdict));
+    }
+
+    /// An input that an operator sent to the stream itself: it has no output.
+    pub(crate) fn control(&mut self, partition: i32, of: i32, offset: i64) {
+        self.counts.controls += 1;
+        self.settled(partition, of, offset, None);
+    }
+
+    fn settled(&mut self, partition: i32, of: i32, offset: i64, verdict: Option<Verdict>) {
         self.placed("decision", partition, of, offset);
         if self.last.insert((partition, of), offset).is_some_and(|last| last > offset) {
             self.counts.out_of_order += 1;
@@ -164,7 +176,7 @@ impl Tally {
             return self.unknown(of, offset);
         };
         seen.decisions = seen.decisions.saturating_add(1);
-        seen.verdict = Some(verdict);
+        seen.verdict = verdict;
     }
 
     /// An output that stands in `partition`, made from input (`of`, `offset`).
@@ -281,6 +293,27 @@ mod tests {
         complete(&mut tally);
         assert_eq!((tally.counts.inputs, tally.counts.decisions, tally.counts.quarantined), (5, 5, 2));
         assert_eq!(faults(tally), []);
+    }
+
+    /// A control record counts as decided, once, and has no output.
+    #[test]
+    fn controls_have_no_output() {
+        let with = |output: bool, again: bool| {
+            let mut tally = Tally::default();
+            tally.partition(0, 0, 1);
+            tally.input(0, 0);
+            tally.control(0, 0, 0);
+            if output {
+                tally.output(Place::Committed, 0, 0, 0);
+            }
+            if again {
+                tally.control(0, 0, 0);
+            }
+            faults(tally)
+        };
+        assert_eq!(with(false, false), []);
+        assert_eq!(with(true, false), [("torn", 1)]);
+        assert_eq!(with(false, true), [("duplicate", 1)]);
     }
 
     #[test]

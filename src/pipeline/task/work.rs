@@ -134,7 +134,11 @@ impl Task {
         let Some(state_of) = self.units.get_mut(&unit) else {
             return Err(Error::new(Code::Internal, format!("unit {unit} has records but no state")));
         };
-        let outputs = self.p.engine.finish(pending, embedded, state_of, &mut self.p.state, &self.p.registry)?;
+        let outputs = match self.p.engine.finish(pending, embedded, state_of, &mut self.p.state, &self.p.registry) {
+            // What came before stays visible, and the next start stands at this record.
+            Err(e) if e.code() == Code::PoisonFlood => return self.commit().and(Err(e)),
+            outputs => outputs?,
+        };
         self.p.budget.give(at.role, at.partition, bytes);
         self.open.inputs += 1;
         for o in &outputs {
