@@ -170,7 +170,7 @@ pub(crate) fn give(bootstrap: &str, principal: &str, rights: &[Right]) {
 }
 
 fn wait(bootstrap: &str, principal: &str, wanted: usize) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while count(bootstrap, principal) != wanted {
         assert!(Instant::now() < until, "{principal} has {} rights, not {wanted}", count(bootstrap, principal));
         std::thread::sleep(Duration::from_millis(20));
