@@ -171,7 +171,7 @@ pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Re
             Err((name, e)) => {
                 let what = format!("topic {name} can't be created");
                 let right = format!("CREATE on topic {name}");
-                return Err(refused(&KafkaError::AdminOp(e), Code::BrokerRefused, &what, &right));
+                return Err(refused(&KafkaError::Global(e), Code::BrokerRefused, &what, &right));
             }
         }
     }
