@@ -79,6 +79,9 @@ codes! {
     PolicyInvalid = "policy_invalid", Stop, "correct the named rule in policy.yaml";
     BrokerUnreachable = "broker_unreachable", Stop, "check kafka.bootstrap and that the broker listens there";
     BrokerRefused = "broker_refused", Stop, "read the broker's reason in the message";
+    TlsFailed = "tls_failed", Stop, "check the certificates: the broker's authority (ssl.ca.location), its host names, and ours (ssl.certificate.location)";
+    AuthenticationFailed = "authentication_failed", Stop, "check the sasl.* settings in kafka.properties that the message names";
+    AccessDenied = "access_denied", Stop, "give the right that the message names: `memsluice topology acls` prints them all";
     TopicMissing = "topic_missing", Stop, "create the topics: `memsluice topology apply`";
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";

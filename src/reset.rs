@@ -120,7 +120,7 @@ pub fn chain_of(unit: i32, last: Option<&[u8]>) -> Result<Chain> {
 pub fn plan(setup: &Setup, to: Point) -> Result<Plan> {
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, false)?;
-    let (spans, group) = (Spans::new(&client)?, Group::new(&client, &setup.group())?);
+    let (spans, group) = (Spans::new(&client)?, Group::new(&client, setup.group())?);
     let committed: BTreeMap<(String, i32), i64> =
         group.offsets(&setup.topology)?.into_iter().map(|(t, p, o)| ((t, p), o)).collect();
     let mut inputs = Vec::new();

@@ -1,5 +1,6 @@
 //! The command line: parse, run, print.
 
+mod acls;
 mod calibrate;
 mod demo;
 mod dlq;
@@ -91,6 +92,7 @@ enum Format {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    out::mask_panics();
     let cli = Cli::parse();
     out::log();
     let result = match cli.command {

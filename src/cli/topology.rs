@@ -1,4 +1,4 @@
-//! `memsluice topology check | describe | dot | plan | apply`.
+//! `memsluice topology check | describe | dot | plan | acls | apply`.
 
 use clap::{Args, Subcommand};
 
@@ -49,6 +49,11 @@ enum Which {
         #[arg(long, value_enum, default_value = "table")]
         output: Format,
     },
+    /// Print the rights that a principal needs on the broker.
+    #[command(
+        after_help = "Examples:\n  memsluice topology acls --topology topology --role processor\n  memsluice topology acls --topology topology --role committer --principal User:store --output kafka-acls"
+    )]
+    Acls(super::acls::AclsArgs),
     /// Create the topics that lack.
     #[command(
         after_help = "Example:\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 memsluice topology apply --topology topology --replication 3"
@@ -77,6 +82,7 @@ pub(super) fn run(args: &TopologyArgs) -> Result<()> {
             let setup = common.setup()?;
             plan(&source::plan(&source::client(&setup.config)?, &setup.topology)?, *output)
         }
+        Which::Acls(args) => super::acls::run(args),
         Which::Apply { common, replication } => {
             let setup = common.setup()?;
             let created = source::apply(&source::client(&setup.config)?, &setup.topology, *replication)?;

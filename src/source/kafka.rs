@@ -275,6 +275,7 @@ impl PollThread {
             task_limit: limits.task,
             lags: o.lags.clone(),
             budget: o.budget,
+            rights: [format!("READ on group {}", o.group), format!("READ on topic {}", topics.join(" or "))],
             share: o.topology.main.limits.in_flight_bytes,
             generation: generation.clone(),
             assigned,
@@ -372,6 +373,8 @@ struct Poller {
     lags: Lags,
     budget: Budget,
     share: usize,
+    /// What the broker must allow on the group and on the inputs.
+    rights: [String; 2],
     generation: Arc<AtomicU64>,
     assigned: Arc<AtomicBool>,
     /// Generation of the records that are fetched now.
@@ -547,11 +550,13 @@ impl Poller {
                 Error::with(Code::TopicMissing, "an input topic is gone", e)
             }
             E::FencedInstanceId => Error::with(Code::InstanceFenced, "another consumer uses this instance id", e),
-            E::Fatal
-            | E::TopicAuthorizationFailed
-            | E::GroupAuthorizationFailed
-            | E::UnsupportedAssignor
-            | E::InconsistentGroupProtocol => Error::with(Code::BrokerRefused, "the consumer can't go on", e),
+            code if super::is_denied(code) => {
+                let right = &self.rights[usize::from(code != E::GroupAuthorizationFailed)];
+                super::refused(&e, Code::BrokerRefused, "the consumer can't go on", right)
+            }
+            E::Fatal | E::UnsupportedAssignor | E::InconsistentGroupProtocol => {
+                Error::with(Code::BrokerRefused, "the consumer can't go on", e)
+            }
             _ => return tracing::warn!(error = %e, "consumer"),
         };
         drop(self.events.send(Event::Failed(error)));

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use serde::Serialize;
 
 use super::client::{Reader, reader};
+use super::connect::connect;
 use super::internal;
 use super::live::{AHEAD_MS, CALL, FRAMING, admin, describe};
+use super::refusal::refused;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Retention, Role, Topology};
 
@@ -217,6 +219,7 @@ pub fn plan(client: &ClientConfig, topology: &Topology) -> Result<Vec<TopicPlan>
 /// # Errors
 /// `broker_unreachable`, `broker_refused`.
 pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Result<Vec<String>> {
+    connect(client)?;
     let (admin, runtime) = admin(client)?;
     let wanted = wanted(topology);
     let is_internal = |w: &&Wanted| topology.source(w.role).name != w.name;
@@ -238,7 +241,9 @@ pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Re
             Ok(name) => created.push(name),
             Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
             Err((name, e)) => {
-                return Err(Error::with(Code::BrokerRefused, format!("topic {name} can't be created"), e));
+                let what = format!("topic {name} can't be created");
+                let right = format!("CREATE on topic {name}");
+                return Err(refused(&KafkaError::Global(e), Code::BrokerRefused, &what, &right));
             }
         }
     }

@@ -16,7 +16,7 @@ use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::D
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Reader, TopicIds, last_record, read, reader, watermarks};
+use crate::source::{Reader, TopicIds, last_record, read, reader, refused, watermarks};
 use crate::topology::{Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
@@ -173,17 +173,22 @@ impl Restorer {
         for (_, name) in &self.inputs {
             list.add_partition(name, partition);
         }
+        let right = format!(
+            "READ on the group and on {}",
+            self.inputs.iter().map(|(_, n)| n.as_str()).collect::<Vec<_>>().join(" and ")
+        );
         let found = self
             .offsets
             .committed_offsets(list, CALL)
-            .map_err(|e| Error::with(Code::BrokerUnreachable, "committed offsets can't be read", e))?;
+            .map_err(|e| refused(&e, Code::BrokerUnreachable, "committed offsets can't be read", &right))?;
         let mut inputs = BTreeMap::new();
         for (role, name) in &self.inputs {
             let next = match found.find_partition(name, partition) {
                 None => -1,
                 Some(p) => {
                     p.error().map_err(|e| {
-                        Error::with(Code::BrokerUnreachable, format!("no committed offset of {name}-{partition}"), e)
+                        let what = format!("no committed offset of {name}-{partition}");
+                        refused(&e, Code::BrokerUnreachable, &what, &right)
                     })?;
                     if let Offset::Offset(n) = p.offset() { n } else { -1 }
                 }

@@ -1,5 +1,6 @@
 //! The topology: load, then validate, then run. Running code asks this value and re-checks nothing.
 
+mod acls;
 mod breaker;
 mod describe;
 mod dot;
@@ -7,6 +8,7 @@ mod load;
 mod model;
 mod validate;
 
+pub use acls::{Acl, Actor, Names, Operation, Resource, acls, kafka_acls};
 pub use breaker::{Breaker, OnDeadLetter};
 pub use describe::describe;
 pub use dot::dot;

@@ -71,8 +71,8 @@ pub(crate) const FILES: &[(Code, &str, Raise)] = &[
     (Code::ConfigInvalid, "a property that librdkafka doesn't know", |_| {
         let mut config = Config::default();
         config.kafka.bootstrap = Some("127.0.0.1:1".to_owned());
-        config.kafka.properties.insert("no.such.property".to_owned(), "1".to_owned());
-        failed(preflight(&source::client(&config).unwrap(), &Topology::sample().unwrap(), false))
+        config.kafka.properties.insert("no.such.property", "1");
+        failed(source::client(&config))
     }),
     (Code::ConfigInvalid, "no such schema", |f| program(&["schema", "print", "none"], &[], f, Stdio::null())),
     (Code::TopologyUnreadable, "run without a topology", |f| program(&["run"], &[], f, Stdio::null())),
@@ -298,7 +298,34 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         preflight(&client(&broker.bootstrap()), &topology, false).unwrap();
         failed(broker.create_topics(&topology))
     }),
-    (Code::BrokerRefused, "init_transactions", |_| {
+    (Code::TlsFailed, "a broker without TLS", |_| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = client(&listener.local_addr().unwrap().to_string());
+        client.set("security.protocol", "ssl");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                drop(std::io::Write::write_all(&mut stream.unwrap(), b"no TLS here\r\n"));
+            }
+        });
+        failed(source::connect(&client))
+    }),
+    (Code::AuthenticationFailed, "no token endpoint", |_| {
+        let broker = MockBroker::start().unwrap();
+        let mut client = client(&broker.bootstrap());
+        let settings = [
+            ("security.protocol", "sasl_plaintext"),
+            ("sasl.mechanisms", "OAUTHBEARER"),
+            ("sasl.oauthbearer.method", "oidc"),
+            ("sasl.oauthbearer.client.id", "memsluice"),
+            ("sasl.oauthbearer.client.secret", "secret"),
+            ("sasl.oauthbearer.token.endpoint.url", "http://127.0.0.1:1/token"),
+        ];
+        for (key, value) in settings {
+            client.set(key, value);
+        }
+        failed(source::connect(&client))
+    }),
+    (Code::AccessDenied, "init_transactions", |_| {
         let mock = Mock::new();
         let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
         mock.cluster.request_errors(RDKafkaApiKey::InitProducerId, &[denied]);
