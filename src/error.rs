@@ -76,9 +76,11 @@ codes! {
     PolicyInvalid = "policy_invalid", Stop, "correct the named rule in policy.yaml";
     BrokerUnreachable = "broker_unreachable", Stop, "check kafka.bootstrap and that the broker listens there";
     BrokerRefused = "broker_refused", Stop, "read the broker's reason in the message";
+    BrokerUnsupported = "broker_unsupported", Stop, "use a broker that provides what is named; `memsluice check --broker` says what each means";
     TopicMissing = "topic_missing", Stop, "create the topics: `memsluice topology apply`";
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";
+    OffsetOutOfRange = "offset_out_of_range", Stop, "inputs were deleted unread: raise retention, then accept the gap with consumer.on_out_of_range: earliest";
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
     TransactionAborted = "transaction_aborted", Abort, "no action: the transaction is rolled back and run again";
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";

@@ -1,6 +1,7 @@
 //! Where records go: outputs of one transaction, and the producer that commits them.
 
 mod kafka;
+mod probe;
 mod publish;
 mod triage;
 
@@ -8,6 +9,7 @@ use crate::schema::Headers;
 use crate::topology::Role;
 
 pub use kafka::{CommitError, Delivered, TransactionalProducer};
+pub use probe::{Finding, Outcome, Report, probe};
 pub use publish::{Publication, publish};
 pub use triage::{Failure, triage};
 
