@@ -147,6 +147,8 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
     let instance = setup.config.instance_id().to_owned();
     let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
+    let stalls = setup.config.sabotage == Some(crate::config::Sabotage::PollStalls);
+    let stall = stalls.then_some(std::time::Duration::from_secs(30));
     Box::new(move || {
         PollThread::start(StartOptions {
             client: &client,
@@ -155,6 +157,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
+            stall,
         })
     })
 }

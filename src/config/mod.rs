@@ -35,6 +35,14 @@ pub struct Config {
 pub enum Sabotage {
     /// Produce without transactions; offsets live in the local state.
     TransactionsOff,
+    /// The encoder takes 2 ms a text.
+    EncoderSlow,
+    /// The encoder fails on a third of the texts, always the same.
+    EncoderFails,
+    /// Two of three calls of the encoder fail.
+    EncoderFlaky,
+    /// The poll thread sleeps once for 30 s.
+    PollStalls,
 }
 
 /// Broker settings.
@@ -90,6 +98,9 @@ pub struct Encoder {
     pub threads: usize,
     /// Texts whose vectors are kept by content.
     pub cache_entries: usize,
+    /// That of the process.
+    #[serde(skip)]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for Encoder {
@@ -105,6 +116,7 @@ impl Default for Encoder {
             batch_deadline_ms: 5,
             threads: 1,
             cache_entries: 20_000,
+            sabotage: None,
         }
     }
 }
@@ -141,12 +153,13 @@ impl Config {
         }
         let environment =
             config::Environment::with_prefix("MEMSLUICE").prefix_separator("__").separator("__").try_parsing(false);
-        let loaded: Self = builder
+        let mut loaded: Self = builder
             .add_source(environment)
             .build()
             .and_then(config::Config::try_deserialize)
             .map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
         loaded.check()?;
+        loaded.encoder.sabotage = loaded.sabotage;
         Ok(loaded)
     }
 

@@ -281,6 +281,11 @@ impl Task {
                 result?;
                 if remaining.is_empty() { Ok(()) } else { self.restore(&remaining) }
             }
+            Event::Failed(error) if self.p.restorer.goes_on_after(&error) => {
+                let step = self.committer.lose(&mut self.p.state);
+                self.settle(step, Then::Wait)?;
+                self.settle(Step::Rebuild(error), Then::Rewind)
+            }
             Event::Failed(error) => Err(error),
         }
     }
@@ -316,6 +321,7 @@ impl Task {
             let restored = self.p.restorer.unit(self.p.state.store_mut(), unit, &|| heartbeat.beat())?;
             tracing::info!(unit, replayed = restored.replayed, "restored");
             self.summary.replayed += restored.replayed;
+            self.summary.lost += restored.lost;
             self.committer.restored(unit, restored.changelog);
             self.committed.insert(unit, restored.inputs);
         }

@@ -146,7 +146,7 @@ impl TransactionalProducer {
             };
             let retry = triage(Failure::of(Call::Init, &e)) == Action::RetrySame && monotonic() < deadline;
             if !retry {
-                return Err(Error::with(Code::BrokerRefused, "init_transactions failed", e));
+                return Err(Error::with(Code::BrokerRefused, init_failed(&e), e));
             }
         }
     }
@@ -302,4 +302,14 @@ impl TransactionalProducer {
 /// A call that may be repeated, but was for too long.
 fn escalate(action: Action) -> Action {
     if action == Action::RetrySame { Action::Abort } else { action }
+}
+
+/// A coordinator that can't make or write its topic answers nothing at all.
+fn init_failed(e: &KafkaError) -> &'static str {
+    match e.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::OperationTimedOut) => {
+            "no transaction coordinator answered: __transaction_state may have no leader or too few replicas"
+        }
+        _ => "init_transactions failed",
+    }
 }

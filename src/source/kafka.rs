@@ -16,7 +16,7 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use super::{At, Budget, Fetched};
+use super::{At, Budget, Fetched, HiddenEnds};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Headers, header};
@@ -138,6 +138,8 @@ pub struct StartOptions<'a> {
     pub budget: Budget,
     /// The task thread's heartbeat.
     pub task: Heartbeat,
+    /// Sabotage only: sleeps once for so long while records flow.
+    pub stall: Option<Duration>,
 }
 
 /// The running poll thread, as the task thread sees it.
@@ -151,6 +153,8 @@ pub struct PollThread {
     pub snapshot: Snapshot,
     /// Its heartbeat.
     pub heartbeat: Heartbeat,
+    /// Ends of inputs that open transactions hide.
+    pub hidden: HiddenEnds,
     generation: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -168,9 +172,14 @@ struct Context {
     assigned: Arc<AtomicBool>,
     names: Vec<(String, Role)>,
     revoke_deadline: Duration,
+    hidden: HiddenEnds,
 }
 
 impl ClientContext for Context {
+    fn stats(&self, statistics: rdkafka::Statistics) {
+        self.hidden.see(&statistics);
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         super::client::client_log(level, facility, message);
     }
@@ -265,11 +274,13 @@ impl PollThread {
         let names: Vec<(String, Role)> = inputs.iter().map(|r| (o.topology.name(*r).to_owned(), *r)).collect();
         let generation = Arc::new(AtomicU64::new(0));
         let assigned = Arc::new(AtomicBool::new(false));
+        let hidden = HiddenEnds::default();
         let context = Context {
             events: events_in.clone(),
             generation: generation.clone(),
             assigned: assigned.clone(),
             names: names.clone(),
+            hidden: hidden.clone(),
             revoke_deadline: o.topology.main.consumer.session_timeout / 2,
         };
         let consumer: BaseConsumer<Context> = settings(&o)
@@ -295,12 +306,13 @@ impl PollThread {
             epoch_moves: o.topology.main.consumer.assignor == Assignor::ConsumerRange,
             partitions: Vec::new(),
             paused: HashSet::new(),
+            stall: o.stall,
         };
         let thread = std::thread::Builder::new()
             .name("memsluice-poll".to_owned())
             .spawn(move || poller.run())
             .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
-        Ok(Self { events, commands, snapshot, heartbeat, generation, thread: Some(thread) })
+        Ok(Self { events, commands, snapshot, heartbeat, hidden, generation, thread: Some(thread) })
     }
 
     /// The generation after `current`, for a rewind; `None` when a rebalance came first: its event is on
@@ -343,6 +355,7 @@ fn settings(o: &StartOptions<'_>) -> ClientConfig {
         .set("fetch.message.max.bytes", "4194304")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100");
+    c.set("statistics.interval.ms", "5000");
     c.set("group.instance.id", o.instance);
     match main.consumer.assignor {
         Assignor::ConsumerRange => {
@@ -373,6 +386,7 @@ struct Poller {
     epoch_moves: bool,
     partitions: Vec<(Role, i32)>,
     paused: HashSet<(Role, i32)>,
+    stall: Option<Duration>,
 }
 
 impl Poller {
@@ -493,6 +507,11 @@ impl Poller {
             }
             wait = Duration::ZERO;
         }
+        if batch.len() > BATCH / 2
+            && let Some(stall) = self.stall.take()
+        {
+            std::thread::sleep(stall);
+        }
         batch.is_empty() || self.events.send(Event::Records(batch)).is_ok()
     }
 
@@ -506,7 +525,7 @@ impl Poller {
         }
         let error = match code {
             E::AutoOffsetReset | E::OffsetOutOfRange => {
-                Error::with(Code::TopicRecreated, "a committed offset is outside of its topic", e)
+                Error::with(Code::OffsetOutOfRange, "the next offset is outside of its topic", e)
             }
             E::UnknownTopicOrPartition | E::UnknownTopic => {
                 Error::with(Code::TopicMissing, "an input topic is gone", e)

@@ -45,10 +45,14 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             ));
         }
     }
-    if with_settings { settings(client, topology) } else { Ok(()) }
+    if !with_settings {
+        return Ok(());
+    }
+    settings(client, topology)?;
+    super::internal::internal_topics(client)
 }
 
-fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
+pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
     let admin = client.create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

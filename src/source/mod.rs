@@ -4,6 +4,8 @@
 mod broadcast;
 mod budget;
 mod client;
+mod hidden;
+mod internal;
 mod kafka;
 mod live;
 mod merge;
@@ -19,6 +21,7 @@ pub use broadcast::{BroadcastReader, BroadcastRecord};
 pub use budget::Budget;
 pub(crate) use client::client_log;
 pub use client::{Quiet, Reader, client, reader};
+pub use hidden::{Hidden, HiddenEnds};
 pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
 pub use live::FRAMING;
 pub use live::{apply, preflight};

@@ -26,7 +26,14 @@ impl std::fmt::Debug for Db {
 }
 
 fn failed(e: rocksdb::Error) -> Error {
-    Error::with(Code::StateFailed, "RocksDB refused an operation", e)
+    let what = if disk_full(&e) { "the disk under state_dir is full" } else { "RocksDB refused an operation" };
+    Error::with(Code::StateFailed, what, e)
+}
+
+/// RocksDB gives the system's words alone (ENOSPC, EDQUOT, EFBIG).
+fn disk_full(e: &rocksdb::Error) -> bool {
+    let text = e.to_string();
+    ["No space left", "quota exceeded", "File too large"].iter().any(|words| text.contains(words))
 }
 
 impl Db {
@@ -37,8 +44,10 @@ impl Db {
     pub fn open(folder: &Path, identity: &str) -> Result<Self> {
         std::fs::create_dir_all(folder)
             .map_err(|e| Error::with(Code::StateFailed, format!("can't make {}", folder.display()), e))?;
-        let db = DB::open(&options(), folder.join("rocksdb"))
-            .map_err(|e| Error::with(Code::StateFailed, format!("can't open the state in {}", folder.display()), e))?;
+        let db = DB::open(&options(), folder.join("rocksdb")).map_err(|e| {
+            let why = if disk_full(&e) { ": its disk is full" } else { "" };
+            Error::with(Code::StateFailed, format!("can't open the state in {}{why}", folder.display()), e)
+        })?;
         let name = key(Kind::Meta, 0, &["identity"], None, &[]);
         match db.get(&name).map_err(failed)? {
             None => db.put(&name, identity).map_err(failed)?,

@@ -11,12 +11,13 @@ use rdkafka::consumer::Consumer;
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::inputs::Input;
 use super::{Db, Kind, Positions, Store, UnitMeta, key, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
 use crate::source::{Bounds, Reader, last_record, read, reader, watermarks};
-use crate::topology::{Role, Topology};
+use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
 /// An open transaction that hides the changelog's end is waited for at most this long.
@@ -69,6 +70,8 @@ pub struct Restored {
     pub inputs: BTreeMap<Role, i64>,
     /// Changelog records replayed.
     pub replayed: u64,
+    /// Input offsets that were deleted unread.
+    pub lost: u64,
 }
 
 /// Restores units.
@@ -82,6 +85,7 @@ pub struct Restorer {
     changelog: String,
     decisions: String,
     inputs: Vec<(Role, String)>,
+    on_out_of_range: OnOutOfRange,
     /// Sabotage only: take input offsets from the local state.
     pub local_offsets: bool,
 }
@@ -106,6 +110,7 @@ impl Restorer {
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
+            on_out_of_range: topology.main.consumer.on_out_of_range,
             local_offsets: false,
         })
     }
@@ -113,7 +118,8 @@ impl Restorer {
     /// Restores one unit into the store.
     ///
     /// # Errors
-    /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `chain_mismatch`, `state_failed`, `state_format`.
+    /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `offset_out_of_range`, `chain_mismatch`,
+    /// `state_failed`, `state_format`.
     pub fn unit(&self, db: &mut Db, partition: i32, beat: &dyn Fn()) -> Result<Restored> {
         let mut inputs = self.committed(partition)?;
         let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
@@ -126,12 +132,17 @@ impl Restorer {
         }
         let (changelog, replayed) = self.replay(db, partition, plan.from, target.high, beat)?;
         if self.local_offsets {
-            inputs = local(stored.as_ref());
+            return Ok(Restored { changelog, inputs: local(stored.as_ref()), replayed, lost: 0 });
         }
-        if !self.local_offsets {
-            self.check_chain(db, partition)?;
-        }
-        Ok(Restored { changelog, inputs, replayed })
+        let last = self.check_chain(db, partition)?;
+        let lost = self.check_inputs(partition, &mut inputs, stored.as_ref(), last.as_ref())?;
+        Ok(Restored { changelog, inputs, replayed, lost })
+    }
+
+    /// Whether a unit that met this error can go on after another restore.
+    #[must_use]
+    pub fn goes_on_after(&self, error: &Error) -> bool {
+        error.code() == Code::OffsetOutOfRange && self.on_out_of_range == OnOutOfRange::Earliest
     }
 
     fn committed(&self, partition: i32) -> Result<BTreeMap<Role, i64>> {
@@ -154,28 +165,31 @@ impl Restorer {
                     if let Offset::Offset(n) = p.offset() { n } else { -1 }
                 }
             };
-            inputs.insert(*role, self.check_input(name, partition, next)?);
+            inputs.insert(*role, next);
         }
         Ok(inputs)
     }
 
-    /// The offset to go on from.
-    fn check_input(&self, name: &str, partition: i32, offset: i64) -> Result<i64> {
-        let log = watermarks(&self.committed, name, partition)?;
-        if offset > log.high {
-            let what = format!("{name}-{partition} ends at {}, {offset} was committed", log.high);
-            return Err(Error::new(Code::TopicRecreated, what));
+    /// Each input's committed offset against its log and what was decided; the number of lost offsets.
+    fn check_inputs(
+        &self,
+        partition: i32,
+        inputs: &mut BTreeMap<Role, i64>,
+        stored: Option<&Positions>,
+        last: Option<&Decision>,
+    ) -> Result<u64> {
+        let mut lost = 0;
+        for (role, name) in &self.inputs {
+            let local = stored.and_then(|s| s.inputs.get(role.as_str()).copied());
+            let by_decision = last.and_then(|d| d.body.input_vector.get(name).copied());
+            let decided = local.max(by_decision).unwrap_or(-1);
+            let committed = inputs.get(role).copied().unwrap_or(-1);
+            let log = watermarks(&self.committed, name, partition)?;
+            let start = Input { topic: name, partition, committed, decided, log }.start(self.on_out_of_range)?;
+            inputs.insert(*role, start.offset);
+            lost += start.lost;
         }
-        // An emptied partition starts one past the end marker of its last transaction.
-        if log.low == log.high && offset + 1 == log.low {
-            return Ok(log.low);
-        }
-        if (0..log.low).contains(&offset) {
-            let what =
-                format!("{name}-{partition} starts at {}: {} inputs were deleted unread", log.low, log.low - offset);
-            return Err(Error::new(Code::TopicRecreated, what));
-        }
-        Ok(offset)
+        Ok(lost)
     }
 
     /// Replays up to `target`; the next offset and the number of records.
@@ -224,14 +238,15 @@ impl Restorer {
         }
     }
 
-    fn check_chain(&self, db: &Db, partition: i32) -> Result<()> {
+    /// The chain head against the last committed decision, which is returned.
+    fn check_chain(&self, db: &Db, partition: i32) -> Result<Option<Decision>> {
         let meta: UnitMeta = match db.get(&key(Kind::Unit, partition, &[], None, &[]))? {
             Some(bytes) => unit::decode(&bytes)?,
             None => UnitMeta::default(),
         };
         let Some(last) = last_record(&self.committed, &self.decisions, partition)? else {
             // Retention may have emptied the topic.
-            return Ok(());
+            return Ok(None);
         };
         let mismatch = |what: String| Err(Error::new(Code::ChainMismatch, format!("unit {partition}: {what}")));
         let Ok(decision) = serde_json::from_slice::<Decision>(last.payload().unwrap_or_default()) else {
@@ -245,7 +260,7 @@ impl Restorer {
                 decision.chain.seq, meta.chain.next_seq
             ));
         }
-        Ok(())
+        Ok(Some(decision))
     }
 }
 

@@ -7,6 +7,6 @@ mod validate;
 
 pub use describe::describe;
 pub use model::{
-    Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, Posture, PostureKind,
-    Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
+    Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, OnOutOfRange, Posture,
+    PostureKind, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
 };

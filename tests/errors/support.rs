@@ -224,6 +224,7 @@ impl Mock {
             instance: "0",
             budget: Budget::default(),
             task: Heartbeat::default(),
+            stall: None,
         })
         .unwrap()
     }
