@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
+mod cluster;
+mod faults;
+mod probe;
 mod support;
 
 use std::time::Duration;
