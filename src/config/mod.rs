@@ -39,7 +39,7 @@ pub enum Sabotage {
     EncoderSlow,
     /// The encoder fails on a third of the texts, always the same.
     EncoderFails,
-    /// Two of three calls of the encoder fail.
+    /// Each third call of the encoder fails.
     EncoderFlaky,
     /// The poll thread sleeps once for 30 s.
     PollStalls,

@@ -53,7 +53,7 @@ impl Backend for Sabotaged {
             Sabotage::EncoderFails => {
                 batch.iter().any(|p| p.ids.iter().fold(0_u32, |a, id| a.wrapping_add(*id)) % 3 == 0)
             }
-            _ => !self.calls.is_multiple_of(3),
+            _ => self.calls.is_multiple_of(3),
         };
         if fails {
             return Err(Error::new(Code::EncoderFailed, "sabotage"));

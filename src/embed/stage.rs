@@ -1,6 +1,7 @@
 //! The encoder's threads: jobs in, vectors out, in any order. Each thread owns its own session.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,7 @@ pub struct Embedder {
     jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
     cache: Arc<Cache>,
+    ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -58,10 +60,19 @@ impl Embedder {
         let cache = Arc::new(Cache::new(settings.cache_entries));
         let (jobs, inbox) = unbounded::<Job>();
         let (outbox, done) = unbounded::<Done>();
+        let ended = Arc::new(AtomicBool::new(false));
         let Some(mut first) = backend::open(settings)? else {
             let identity = format!("precomputed/{}", settings.dimension);
             let thread = spawn("memsluice-embed-0", move || refuse(&inbox, &outbox))?;
-            return Ok(Self { identity, rule: BatchRule::Any, jobs: Some(jobs), done, cache, threads: vec![thread] });
+            return Ok(Self {
+                identity,
+                rule: BatchRule::Any,
+                jobs: Some(jobs),
+                done,
+                cache,
+                ended,
+                threads: vec![thread],
+            });
         };
         let rule = super::probe(first.as_mut())?;
         first = Sabotaged::wrap(first, settings.sabotage);
@@ -79,10 +90,11 @@ impl Embedder {
                 inbox: inbox.clone(),
                 outbox: outbox.clone(),
                 cache: cache.clone(),
+                ended: ended.clone(),
             };
             threads.push(spawn(&format!("memsluice-embed-{i}"), move || worker.run())?);
         }
-        Ok(Self { identity, rule, jobs: Some(jobs), done, cache, threads })
+        Ok(Self { identity, rule, jobs: Some(jobs), done, cache, ended, threads })
     }
 
     /// Encoder identity with the batch rule.
@@ -144,6 +156,8 @@ impl Embedder {
 
 impl Drop for Embedder {
     fn drop(&mut self) {
+        // What is queued belongs to records that nobody decides any more.
+        self.ended.store(true, Ordering::Relaxed);
         self.jobs = None;
         for thread in self.threads.drain(..) {
             drop(thread.join());
@@ -175,6 +189,7 @@ struct Worker {
     inbox: Receiver<Job>,
     outbox: Sender<Done>,
     cache: Arc<Cache>,
+    ended: Arc<AtomicBool>,
 }
 
 struct Waiting {
@@ -200,6 +215,9 @@ impl Worker {
                 }
             }
             for batch in self.batcher.take() {
+                if self.ended.load(Ordering::Relaxed) {
+                    return;
+                }
                 self.encode(batch);
             }
         }
@@ -233,7 +251,8 @@ impl Worker {
                 let result = self.backend.encode(std::slice::from_ref(&waiting.prepared)).and_then(|rows| {
                     rows.first().map_or_else(|| Err(Error::new(Code::EncoderFailed, "no row")), |r| vector(r))
                 });
-                let again = waiting.job.retry_until.is_some_and(|until| monotonic() < until);
+                let ended = self.ended.load(Ordering::Relaxed);
+                let again = !ended && waiting.job.retry_until.is_some_and(|until| monotonic() < until);
                 if result.is_ok() || !again {
                     break result;
                 }

@@ -29,6 +29,7 @@ pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
 pub use rdkafka::config::ClientConfig as Client;
+pub(crate) use tail::passing;
 pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
 
 /// Coordinates of an input.

@@ -17,9 +17,12 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::{Trouble, unknown};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
+use crate::source::passing;
 
 /// Longest wait for one call.
 pub(super) const CALL: Duration = Duration::from_secs(15);
+/// The same for admin requests: what doesn't know them often answers nothing.
+pub(super) const ADMIN: Duration = Duration::from_secs(8);
 
 /// Topic of each check with its partitions.
 const TOPICS: [(&str, i32); 9] = [
@@ -78,16 +81,12 @@ impl Bench {
         let bench = Self { client, id: format!("{prefix}memsluice-probe-{id}").into() };
         match bench.create() {
             Ok(()) => Ok(bench),
-            Err(KafkaError::AdminOp(E::UnsupportedFeature)) => bench.create_by_asking().map(|()| bench),
-            Err(e) => {
-                let code = match e.rdkafka_error_code() {
-                    Some(E::OperationTimedOut | E::TimedOutQueue | E::BrokerTransportFailure | E::AllBrokersDown) => {
-                        Code::BrokerUnreachable
-                    }
-                    _ => Code::BrokerRefused,
-                };
-                Err(Error::with(code, "the probe's throw-away topics can't be made", e))
-            }
+            Err(e) => match e.rdkafka_error_code() {
+                Some(E::UnsupportedFeature | E::OperationTimedOut | E::TimedOutQueue) => {
+                    bench.create_by_asking().map(|()| bench)
+                }
+                _ => Err(Error::with(Code::BrokerRefused, "the probe's throw-away topics can't be made", e)),
+            },
         }
     }
 
@@ -119,7 +118,7 @@ impl Bench {
             }
         });
         let new: Vec<NewTopic<'_>> = new.collect();
-        let options = AdminOptions::new().request_timeout(Some(CALL)).operation_timeout(Some(CALL));
+        let options = AdminOptions::new().request_timeout(Some(ADMIN)).operation_timeout(Some(ADMIN));
         for answer in runtime.block_on(admin.create_topics(&new, &options))? {
             answer.map_err(|(_, e)| KafkaError::AdminOp(e))?;
         }
@@ -127,10 +126,25 @@ impl Bench {
     }
 
     fn create_by_asking(&self) -> Result<()> {
-        let refused = |e| Error::with(Code::BrokerRefused, "the probe's throw-away topics can't be made", e);
-        let producer: Producing = self.client.create_with_context(Silent).map_err(refused)?;
+        let producer: Producing = self
+            .client
+            .create_with_context(Silent)
+            .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
         for (what, _) in TOPICS {
-            producer.client().fetch_metadata(Some(&self.name(what)), CALL).map_err(refused)?;
+            let until = monotonic() + ADMIN;
+            let name = self.name(what);
+            let made = || {
+                let metadata = producer.client().fetch_metadata(Some(&name), ADMIN);
+                let metadata =
+                    metadata.map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
+                Ok(metadata.topics().first().is_some_and(|t| !t.partitions().is_empty()))
+            };
+            while !made()? {
+                if monotonic() > until {
+                    return Err(Error::new(Code::BrokerRefused, "the probe's throw-away topics can't be made"));
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
         }
         Ok(())
     }
@@ -141,7 +155,7 @@ impl Bench {
         let groups: Vec<String> = GROUPS.iter().map(|what| self.name(what)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let options = AdminOptions::new().request_timeout(Some(CALL)).operation_timeout(Some(CALL));
+        let options = AdminOptions::new().request_timeout(Some(ADMIN)).operation_timeout(Some(ADMIN));
         let deleted = self.admin().and_then(|(admin, runtime)| {
             // A group that never came to be is no fault, and an empty one expires by itself.
             drop(runtime.block_on(admin.delete_groups(&groups, &options)));
@@ -165,7 +179,7 @@ impl Bench {
     /// The same, initialised and with a transaction open.
     pub(super) fn opened(&self, id: &str, timeout: Duration) -> std::result::Result<Producing, KafkaError> {
         let producer = self.producer(id, timeout)?;
-        producer.init_transactions(CALL)?;
+        self.ask(|| producer.init_transactions(CALL))?;
         producer.begin_transaction()?;
         Ok(producer)
     }
@@ -190,6 +204,22 @@ impl Bench {
             config.set(*key, *value);
         }
         config.create_with_context(Silent)
+    }
+
+    /// A question, asked again while a new topic or coordinator has no leader.
+    pub(super) fn ask<T>(
+        &self,
+        question: impl Fn() -> std::result::Result<T, KafkaError>,
+    ) -> std::result::Result<T, KafkaError> {
+        let until = monotonic() + CALL;
+        loop {
+            match question() {
+                Err(e) if e.rdkafka_error_code().is_some_and(passing) && monotonic() < until => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Sends `count` records to partition 0 and waits for their delivery.

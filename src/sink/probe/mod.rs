@@ -171,7 +171,7 @@ const CHECKS: [Check; 11] = [
 ];
 
 /// All checks run at once; what has not ended by then is unknown.
-const LIMIT: Duration = Duration::from_secs(55);
+const LIMIT: Duration = Duration::from_secs(50);
 
 fn required(name: &str, assignor: Assignor) -> bool {
     match name {

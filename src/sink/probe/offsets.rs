@@ -77,7 +77,8 @@ fn send(b: &Bench, producer: &Producing, group: &ConsumerGroupMetadata) -> Verdi
 fn committed(b: &Bench, group: &str) -> Result<Option<i64>, Trouble> {
     let mut list = TopicPartitionList::new();
     list.add_partition(&b.name("offsets"), 0);
-    let found = b.consumer(group, "read_committed", &[])?.committed_offsets(list, CALL)?;
+    let consumer = b.consumer(group, "read_committed", &[])?;
+    let found = b.ask(|| consumer.committed_offsets(list.clone(), CALL))?;
     let offset = found.find_partition(&b.name("offsets"), 0).map(|p| p.offset());
     Ok(match offset {
         Some(Offset::Offset(n)) => Some(n),

@@ -60,5 +60,6 @@ pub(super) fn timeout_frees_readers(b: &Bench) -> Verdict {
 
 /// High watermark, or last stable offset under read_committed.
 fn end(b: &Bench, isolation: &str) -> Result<i64, Trouble> {
-    Ok(b.consumer("reader", isolation, &[])?.fetch_watermarks(&b.name("timeout"), 0, CALL)?.1)
+    let consumer = b.consumer("reader", isolation, &[])?;
+    Ok(b.ask(|| consumer.fetch_watermarks(&b.name("timeout"), 0, CALL))?.1)
 }

@@ -7,7 +7,7 @@ use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::bench::{Bench, CALL, time};
+use super::bench::{ADMIN, Bench, CALL, time};
 use super::{Verdict, broken, unknown};
 
 /// Record times of the two records, ms.
@@ -50,7 +50,8 @@ fn by_time(b: &Bench) -> Verdict {
     let topic = b.name("compacted");
     let mut list = TopicPartitionList::new();
     list.add_partition_offset(&topic, 0, Offset::Offset(TIMES[0] + 1))?;
-    let found = b.consumer("reader", "read_committed", &[])?.offsets_for_times(list, CALL)?;
+    let consumer = b.consumer("reader", "read_committed", &[])?;
+    let found = b.ask(|| consumer.offsets_for_times(list.clone(), CALL))?;
     match found.find_partition(&topic, 0).map(|p| p.offset()) {
         Some(Offset::Offset(1)) => Ok(()),
         other => broken(format!("the offset for a time is {other:?}, not 1")),
@@ -60,7 +61,7 @@ fn by_time(b: &Bench) -> Verdict {
 fn settings(b: &Bench) -> Verdict {
     let (admin, runtime) = b.admin()?;
     let topic = b.name("compacted");
-    let options = AdminOptions::new().request_timeout(Some(CALL));
+    let options = AdminOptions::new().request_timeout(Some(ADMIN));
     let answers = runtime.block_on(admin.describe_configs(&[ResourceSpecifier::Topic(&topic)], &options))?;
     let Some(Ok(resource)) = answers.into_iter().next() else {
         return Err(unknown("topic settings can't be read"));

@@ -1,6 +1,6 @@
 //! A slow or failing encoder.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{self, Bench, Outcome, Run};
 
@@ -52,7 +52,10 @@ fn a_slow_encoder_holds_the_budget() {
         bench.load_large(12_500, 16_000);
         std::thread::sleep(Duration::from_secs(8));
         let (_, peak) = before.memory();
+        // What waits for the encoder is not encoded first.
+        let stopped = Instant::now();
         assert_eq!(before.terminate(), Outcome::Exit(0));
+        assert!(stopped.elapsed() < Duration::from_secs(30), "stopped after {:?}", stopped.elapsed());
         Some((peak - base) / 1024)
     };
     let Some(bounded) = grown("budget-1", "1MiB") else { return };
