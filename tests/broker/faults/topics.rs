@@ -39,7 +39,7 @@ fn inputs_deleted_in_front_of_a_running_member() {
         bench.replace_in_topology("in_flight_bytes: 64MiB", "in_flight_bytes: 1MiB");
         bench.replace_policy("may_embed: true", "may_embed: false");
         bench.set("MEMSLUICE__SABOTAGE", "encoder_slow");
-        let data = support::generated(20_000, 0);
+        let data = support::generated(20_000, 100);
         bench.load(&data);
         let running = bench.spawn(Run::live("one"));
         bench.wait_for_committed(500, Duration::from_secs(60));
@@ -96,7 +96,7 @@ fn a_recreated_changelog_is_refused() {
     let data = support::generated(1_000, 100);
     bench.load(&data);
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
-    bench.delete_topic("changelog");
+    bench.delete_topic("memsluice-changelog");
     bench.apply();
     bench.refused(3, "topic_recreated");
     bench.wipe_state();
@@ -115,7 +115,9 @@ fn an_input_deleted_in_a_run_stops() {
     bench.delete_topic("memory-writes");
     let (status, log) = running.ends(Duration::from_secs(120));
     assert_eq!(status, Some(3), "{log}");
-    assert!(log.contains("[topic_missing]"), "{log}");
+    // Which of the two the client meets first is up to timing; the next start knows.
+    assert!(log.contains("[topic_missing]") || log.contains("[offset_out_of_range]"), "{log}");
+    bench.refused(3, "topic_missing");
 }
 
 /// A producer of inputs leaves its transaction open: it is told, and all is decided once it ends.
@@ -147,7 +149,7 @@ fn a_hanging_changelog_transaction_stalls_restore() {
     let data = support::generated(1_000, 50);
     bench.load(&data);
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
-    let foreign = open_transaction(&bench.client(), &bench.topic("foreign"), &bench.topic("changelog"), 0);
+    let foreign = open_transaction(&bench.client(), &bench.topic("foreign"), &bench.topic("memsluice-changelog"), 0);
     bench.load_more(&data, 500);
     bench.refused(4, "restore_stalled");
     foreign.abort_transaction(Duration::from_secs(30)).unwrap();
