@@ -63,7 +63,9 @@ pub fn reader(client: &ClientConfig, isolation: &str, group: &str) -> Result<Rea
         .set("auto.offset.reset", "error")
         .set("fetch.wait.max.ms", "50")
         .set("fetch.error.backoff.ms", "50")
-        .set("isolation.level", isolation);
+        .set("isolation.level", isolation)
+        // It never joins; the default would refuse a max.poll.interval.ms below 45 s meant for the group.
+        .set("session.timeout.ms", "6000");
     c.create_with_context(Quiet).map_err(|e| Error::with(Code::ConfigInvalid, "a consumer can't be made", e))
 }
 
