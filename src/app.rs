@@ -7,14 +7,16 @@ use std::sync::Arc;
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::pipeline::{Engine, EngineSettings, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts};
+use crate::pipeline::{
+    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts,
+};
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, State};
+use crate::state::{DELETE_RETENTION_MS, Db, Restorer, Standby, State};
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -115,9 +117,19 @@ pub fn run(
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let retention = match broker {
+        BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
+        BrokerKind::Mock => None,
+    };
+    let retention = retention.unwrap_or(DELETE_RETENTION_MS);
+    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone(), retention));
+    let standby = standby.transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
-    let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?;
+    let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?.with_delete_retention(retention);
+    if broker == BrokerKind::Real {
+        restorer = restorer.with_ids(TopicIds::new(&client)?);
+    }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
@@ -135,20 +147,21 @@ pub fn run(
         broadcast,
         registry,
         restorer,
+        standby,
         poll,
         budget,
         heartbeat,
         ends,
     };
-    Task::new(parts, producer, options, remake, rejoin).run()
+    let failpoint = setup.config.failpoint.as_deref().map(Failpoint::parse).transpose()?;
+    let faults = Faults { sabotage: setup.config.sabotage, failpoint };
+    Task::new(parts, producer, options, remake, rejoin, faults).run()
 }
 
 fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
-    let instance = setup.config.instance_id().to_owned();
+    let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
     let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
-    let stalls = setup.config.sabotage == Some(crate::config::Sabotage::PollStalls);
-    let stall = stalls.then_some(std::time::Duration::from_secs(30));
     Box::new(move || {
         PollThread::start(StartOptions {
             client: &client,
@@ -157,7 +170,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
-            stall,
+            sabotage,
         })
     })
 }

@@ -27,6 +27,8 @@ pub struct Config {
     pub secret_file: Option<PathBuf>,
     /// Breaks a guarantee on purpose, so that a test can be seen to fail. Never set it.
     pub sabotage: Option<Sabotage>,
+    /// A fault between two steps of a commit, for tests: `after_commit=timeout@3`. Never set it.
+    pub failpoint: Option<String>,
 }
 
 /// A guarantee to break.
@@ -43,6 +45,16 @@ pub enum Sabotage {
     EncoderFlaky,
     /// The poll thread sleeps once for 30 s.
     PollStalls,
+    /// Write the local state before the transaction commits (breaks I2).
+    ApplyBeforeCommit,
+    /// Leave the chain heads out of the changelog (breaks I3).
+    ChangelogDropped,
+    /// Take records of any assignment generation (breaks I5).
+    GenerationFilterOff,
+    /// Commit with the group metadata of the moment, whatever the records' generation (breaks I5).
+    FreshGroupMetadata,
+    /// Join with cooperative-sticky, which splits units between members.
+    CooperativeSticky,
 }
 
 /// Broker settings.

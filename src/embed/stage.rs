@@ -1,7 +1,7 @@
 //! The encoder's threads: jobs in, vectors out, in any order. Each thread owns its own session.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,13 @@ pub struct Job {
     pub retry_until: Option<Instant>,
 }
 
+/// A job of the round that it was submitted in.
+#[derive(Debug)]
+struct Numbered {
+    job: Job,
+    round: u64,
+}
+
 /// A text's outcome.
 #[derive(Debug)]
 pub struct Done {
@@ -43,10 +50,10 @@ pub struct Done {
 pub struct Embedder {
     identity: String,
     rule: BatchRule,
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Numbered>>,
+    round: Arc<AtomicU64>,
     done: Receiver<Done>,
     cache: Arc<Cache>,
-    ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -58,9 +65,9 @@ impl Embedder {
     /// Those of [`backend::open`] and `encoder_failed` from the probe.
     pub fn start(settings: &Settings) -> Result<Self> {
         let cache = Arc::new(Cache::new(settings.cache_entries));
-        let (jobs, inbox) = unbounded::<Job>();
+        let (jobs, inbox) = unbounded::<Numbered>();
         let (outbox, done) = unbounded::<Done>();
-        let ended = Arc::new(AtomicBool::new(false));
+        let round = Arc::new(AtomicU64::new(0));
         let Some(mut first) = backend::open(settings)? else {
             let identity = format!("precomputed/{}", settings.dimension);
             let thread = spawn("memsluice-embed-0", move || refuse(&inbox, &outbox))?;
@@ -68,9 +75,9 @@ impl Embedder {
                 identity,
                 rule: BatchRule::Any,
                 jobs: Some(jobs),
+                round,
                 done,
                 cache,
-                ended,
                 threads: vec![thread],
             });
         };
@@ -90,11 +97,11 @@ impl Embedder {
                 inbox: inbox.clone(),
                 outbox: outbox.clone(),
                 cache: cache.clone(),
-                ended: ended.clone(),
+                round: round.clone(),
             };
             threads.push(spawn(&format!("memsluice-embed-{i}"), move || worker.run())?);
         }
-        Ok(Self { identity, rule, jobs: Some(jobs), done, cache, ended, threads })
+        Ok(Self { identity, rule, jobs: Some(jobs), round, done, cache, threads })
     }
 
     /// Encoder identity with the batch rule.
@@ -119,8 +126,13 @@ impl Embedder {
     pub fn submit(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The threads outlive this sender; a dead thread shows in `alive`.
-            drop(jobs.send(job));
+            drop(jobs.send(Numbered { job, round: self.round.load(Ordering::Relaxed) }));
         }
+    }
+
+    /// Drops the jobs that wait: nobody wants their outcome any more.
+    pub fn forget(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where outcomes arrive.
@@ -157,7 +169,7 @@ impl Embedder {
 impl Drop for Embedder {
     fn drop(&mut self) {
         // What is queued belongs to records that nobody decides any more.
-        self.ended.store(true, Ordering::Relaxed);
+        self.forget();
         self.jobs = None;
         for thread in self.threads.drain(..) {
             drop(thread.join());
@@ -172,8 +184,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))
 }
 
-fn refuse(inbox: &Receiver<Job>, outbox: &Sender<Done>) {
-    for job in inbox {
+fn refuse(inbox: &Receiver<Numbered>, outbox: &Sender<Done>) {
+    for Numbered { job, .. } in inbox {
         let result =
             Err(Error::new(Code::EncoderFailed, "the record carries no vector and the encoder is precomputed"));
         if outbox.send(Done { unit: job.unit, ticket: job.ticket, result }).is_err() {
@@ -186,14 +198,15 @@ struct Worker {
     backend: Box<dyn Backend>,
     batcher: Batcher<Waiting>,
     deadline: Duration,
-    inbox: Receiver<Job>,
+    inbox: Receiver<Numbered>,
     outbox: Sender<Done>,
     cache: Arc<Cache>,
-    ended: Arc<AtomicBool>,
+    round: Arc<AtomicU64>,
 }
 
 struct Waiting {
     job: Job,
+    round: u64,
     prepared: Prepared,
 }
 
@@ -215,25 +228,33 @@ impl Worker {
                 }
             }
             for batch in self.batcher.take() {
-                if self.ended.load(Ordering::Relaxed) {
-                    return;
-                }
                 self.encode(batch);
             }
         }
     }
 
-    fn take(&mut self, job: Job) {
+    fn is_stale(&self, round: u64) -> bool {
+        round != self.round.load(Ordering::Relaxed)
+    }
+
+    fn take(&mut self, Numbered { job, round }: Numbered) {
+        if self.is_stale(round) {
+            return;
+        }
         if let Some(known) = self.cache.get(&job.text) {
             return self.send(job.unit, job.ticket, Ok(known));
         }
         match self.backend.prepare(&job.text) {
-            Ok(prepared) => self.batcher.push(Waiting { job, prepared }),
+            Ok(prepared) => self.batcher.push(Waiting { job, round, prepared }),
             Err(e) => self.send(job.unit, job.ticket, Err(e)),
         }
     }
 
-    fn encode(&mut self, batch: Vec<Waiting>) {
+    fn encode(&mut self, mut batch: Vec<Waiting>) {
+        batch.retain(|w| !self.is_stale(w.round));
+        if batch.is_empty() {
+            return;
+        }
         let prepared: Vec<Prepared> = batch.iter().map(|w| w.prepared.clone()).collect();
         let rows = self.backend.encode(&prepared);
         let Ok(rows) = rows else {
@@ -251,8 +272,8 @@ impl Worker {
                 let result = self.backend.encode(std::slice::from_ref(&waiting.prepared)).and_then(|rows| {
                     rows.first().map_or_else(|| Err(Error::new(Code::EncoderFailed, "no row")), |r| vector(r))
                 });
-                let ended = self.ended.load(Ordering::Relaxed);
-                let again = !ended && waiting.job.retry_until.is_some_and(|until| monotonic() < until);
+                let again =
+                    waiting.job.retry_until.is_some_and(|until| monotonic() < until) && !self.is_stale(waiting.round);
                 if result.is_ok() || !again {
                     break result;
                 }

@@ -4,62 +4,31 @@
 #![allow(clippy::disallowed_methods)] // blocking calls with their own deadlines, on the task thread
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
-use rdkafka::message::Message;
+use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::inputs::Input;
-use super::{Db, Kind, Positions, Store, UnitMeta, key, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::DELETE_RETENTION_MS, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Bounds, Reader, last_record, read, reader, watermarks};
+use crate::source::{Reader, TopicIds, last_record, read, reader, watermarks};
 use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
 /// An open transaction that hides the changelog's end is waited for at most this long.
 const STALL: Duration = Duration::from_secs(90);
-/// Half of `delete.retention.ms` as `topology apply` sets it: older state may miss tombstones.
-const MAX_AWAY_MS: i64 = 43_200_000;
 /// Changelog records in one write.
 const CHUNK: usize = 2000;
-
-/// What is known of a unit before replay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnitPlan {
-    /// First changelog offset to replay.
-    pub from: i64,
-    /// Everything of the unit is deleted first, and why.
-    pub wipe: Option<&'static str>,
-}
-
-impl UnitPlan {
-    /// Pure: from what is stored, the log's bounds and the time away.
-    ///
-    /// # Errors
-    /// `topic_recreated` when the log ends before what was stored.
-    pub fn new(stored: Option<&Positions>, log: Bounds, now: i64) -> Result<Self> {
-        let Some(stored) = stored else {
-            return Ok(Self { from: log.low, wipe: Some("nothing stored") });
-        };
-        if stored.changelog > log.high {
-            return Err(Error::new(
-                Code::TopicRecreated,
-                format!("the changelog ends at {}, the state was at {}", log.high, stored.changelog),
-            ));
-        }
-        if stored.changelog < log.low {
-            return Ok(Self { from: log.low, wipe: Some("below the log's start") });
-        }
-        if now.saturating_sub(stored.saved_at) > MAX_AWAY_MS {
-            return Ok(Self { from: log.low, wipe: Some("away longer than half of delete.retention.ms") });
-        }
-        Ok(Self { from: stored.changelog, wipe: None })
-    }
-}
+/// Changelog records between two looks at the watch.
+const LOOK: u64 = 128;
+/// A longer tail is replayed without write-ahead log and compactions.
+const BULK: i64 = 50_000;
 
 /// A restored unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,11 +37,27 @@ pub struct Restored {
     pub changelog: i64,
     /// Next offset of each input; -1 where none was committed.
     pub inputs: BTreeMap<Role, i64>,
+    /// Topic ids of inputs and changelog, where the broker has them.
+    pub topics: BTreeMap<Role, String>,
     /// Changelog records replayed.
     pub replayed: u64,
     /// Input offsets that were deleted unread.
     pub lost: u64,
 }
+
+/// How far a unit's restore is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Unit.
+    pub unit: i32,
+    /// Changelog records replayed.
+    pub replayed: u64,
+    /// Changelog offsets left, control records among them.
+    pub remaining: u64,
+}
+
+/// Told how a restore gets on, at least each second; `false` cancels it.
+pub type Watch<'a> = &'a dyn Fn(Progress) -> bool;
 
 /// Restores units.
 pub struct Restorer {
@@ -82,10 +67,14 @@ pub struct Restorer {
     committed: Reader,
     /// Of the group, never subscribed: its committed offsets (require stable).
     offsets: Reader,
+    /// Absent for the mock broker, which has none.
+    ids: Option<TopicIds>,
     changelog: String,
     decisions: String,
     inputs: Vec<(Role, String)>,
     on_out_of_range: OnOutOfRange,
+    /// `delete.retention.ms` of the changelog.
+    delete_retention: i64,
     /// Sabotage only: take input offsets from the local state.
     pub local_offsets: bool,
 }
@@ -107,6 +96,8 @@ impl Restorer {
             uncommitted: reader(client, "read_uncommitted", "memsluice-watermarks")?,
             committed: reader(client, "read_committed", "memsluice-restore")?,
             offsets: reader(client, "read_committed", group)?,
+            ids: None,
+            delete_retention: DELETE_RETENTION_MS,
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
@@ -115,34 +106,75 @@ impl Restorer {
         })
     }
 
-    /// Restores one unit into the store.
+    /// The same, comparing topic ids.
+    #[must_use]
+    pub fn with_ids(mut self, ids: TopicIds) -> Self {
+        self.ids = Some(ids);
+        self
+    }
+
+    /// The same for a changelog with another `delete.retention.ms`.
+    #[must_use]
+    pub fn with_delete_retention(mut self, ms: i64) -> Self {
+        self.delete_retention = ms;
+        self
+    }
+
+    /// Restores one unit into the store; `None` when cancelled, with what was replayed kept.
     ///
     /// # Errors
     /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `offset_out_of_range`, `chain_mismatch`,
     /// `state_failed`, `state_format`.
-    pub fn unit(&self, db: &mut Db, partition: i32, beat: &dyn Fn()) -> Result<Restored> {
+    pub fn unit(&self, db: &mut Db, partition: i32, watch: Watch<'_>) -> Result<Option<Restored>> {
         let mut inputs = self.committed(partition)?;
         let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
-        beat();
-        let stored = db.positions(partition)?;
-        let plan = UnitPlan::new(stored.as_ref(), target, wall_millis())?;
+        if !watch(Progress { unit: partition, replayed: 0, remaining: 0 }) {
+            return Ok(None);
+        }
+        let stored = Positions::of(db, partition)?;
+        let plan = UnitPlan::new(stored.as_ref(), target, wall_millis(), self.delete_retention)?;
         if let Some(why) = plan.wipe {
             tracing::info!(partition, why, "unit is rebuilt from the changelog");
             db.wipe(partition)?;
         }
-        let (changelog, replayed) = self.replay(db, partition, plan.from, target.high, beat)?;
+        let Some((changelog, replayed)) = self.replay(db, partition, plan.from, target.high, watch)? else {
+            return Ok(None);
+        };
+        let lost;
         if self.local_offsets {
-            return Ok(Restored { changelog, inputs: local(stored.as_ref()), replayed, lost: 0 });
+            inputs = local(stored.as_ref());
+            lost = 0;
+        } else {
+            let last = self.check_chain(db, partition)?;
+            lost = self.check_inputs(partition, &mut inputs, stored.as_ref(), last.as_ref())?;
         }
-        let last = self.check_chain(db, partition)?;
-        let lost = self.check_inputs(partition, &mut inputs, stored.as_ref(), last.as_ref())?;
-        Ok(Restored { changelog, inputs, replayed, lost })
+        let topics = self.check_ids(db, partition)?;
+        Ok(Some(Restored { changelog, inputs, topics, replayed, lost }))
     }
 
     /// Whether a unit that met this error can go on after another restore.
     #[must_use]
     pub fn goes_on_after(&self, error: &Error) -> bool {
         error.code() == Code::OffsetOutOfRange && self.on_out_of_range == OnOutOfRange::Earliest
+    }
+
+    /// Ids of the unit's topics, equal to those that the state was built from.
+    fn check_ids(&self, db: &Db, partition: i32) -> Result<BTreeMap<Role, String>> {
+        let Some(ids) = &self.ids else { return Ok(BTreeMap::new()) };
+        let topics = || self.inputs.iter().map(|(r, n)| (*r, n)).chain([(Role::Changelog, &self.changelog)]);
+        let names: Vec<&str> = topics().map(|(_, n)| n.as_str()).collect();
+        let found = ids.of(&names)?;
+        let mut out = BTreeMap::new();
+        for (role, name) in topics() {
+            let Some(id) = found.get(name) else { continue };
+            let known = db.get(&topic_key(partition, role))?.map(|v| unit::decode::<String>(&v)).transpose()?;
+            if known.is_some_and(|k| k != *id) {
+                let what = format!("{name} has the topic id {id}, not the one that the state was built from");
+                return Err(Error::new(Code::TopicRecreated, what));
+            }
+            out.insert(role, id.clone());
+        }
+        Ok(out)
     }
 
     fn committed(&self, partition: i32) -> Result<BTreeMap<Role, i64>> {
@@ -192,41 +224,76 @@ impl Restorer {
         Ok(lost)
     }
 
-    /// Replays up to `target`; the next offset and the number of records.
-    fn replay(&self, db: &mut Db, partition: i32, from: i64, target: i64, beat: &dyn Fn()) -> Result<(i64, u64)> {
-        self.wait_stable(partition, target, beat)?;
-        if from >= target {
-            return Ok((from, 0));
+    /// Replays up to `target`; the next offset and the number of records, `None` when cancelled.
+    fn replay(
+        &self,
+        db: &mut Db,
+        partition: i32,
+        from: i64,
+        target: i64,
+        watch: Watch<'_>,
+    ) -> Result<Option<(i64, u64)>> {
+        if !self.wait_stable(partition, target, watch)? {
+            return Ok(None);
         }
+        if from >= target {
+            return Ok(Some((from, 0)));
+        }
+        let bulk = target - from > BULK;
+        db.bulk(bulk)?;
+        let done = self.read_changes(db, partition, from, target, watch);
+        // Also after a failure: what was written without the log must reach the disk before anything else.
+        if bulk {
+            db.bulk(false)?;
+        }
+        done
+    }
+
+    fn read_changes(
+        &self,
+        db: &mut Db,
+        partition: i32,
+        from: i64,
+        target: i64,
+        watch: Watch<'_>,
+    ) -> Result<Option<(i64, u64)>> {
         let (mut next, mut count, mut changes) = (from, 0_u64, Vec::new());
+        let progress = |next: i64, replayed| Progress {
+            unit: partition,
+            replayed,
+            remaining: u64::try_from(target - next).unwrap_or_default(),
+        };
         // The committed end is at or behind the target now, so reading to it passes the target.
-        read(&self.committed, &self.changelog, partition, from, |m| {
-            let key = m.key().unwrap_or_default();
-            let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
-            if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
-                let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
-                return Err(Error::new(Code::StateFormat, what));
-            }
-            changes.push((key.to_vec(), m.payload().map(<[u8]>::to_vec)));
+        let through = read(&self.committed, &self.changelog, partition, from, |m| {
+            let Some(m) = m else {
+                return Ok(go_on(watch(progress(next, count))));
+            };
+            changes.push(change(m, partition)?);
             next = m.offset() + 1;
             count += 1;
             if changes.len() >= CHUNK {
-                beat();
                 flush(db, partition, std::mem::take(&mut changes), next)?;
             }
-            Ok(())
+            Ok(go_on(!count.is_multiple_of(LOOK) || watch(progress(next, count))))
         })?;
-        let next = next.max(target);
+        if through {
+            next = next.max(target);
+        }
         flush(db, partition, changes, next)?;
-        Ok((next, count))
+        Ok(through.then_some((next, count)))
     }
 
-    fn wait_stable(&self, partition: i32, target: i64, beat: &dyn Fn()) -> Result<()> {
+    /// Waits until nothing open hides the changelog below `target`; `false` when cancelled.
+    fn wait_stable(&self, partition: i32, target: i64, watch: Watch<'_>) -> Result<bool> {
         let until = monotonic() + STALL;
         loop {
-            beat();
-            if watermarks(&self.committed, &self.changelog, partition)?.high >= target {
-                return Ok(());
+            let high = watermarks(&self.committed, &self.changelog, partition)?.high;
+            if high >= target {
+                return Ok(true);
+            }
+            let remaining = u64::try_from(target - high).unwrap_or_default();
+            if !watch(Progress { unit: partition, replayed: 0, remaining }) {
+                return Ok(false);
             }
             if monotonic() > until {
                 return Err(Error::new(
@@ -264,34 +331,34 @@ impl Restorer {
     }
 }
 
-fn flush(db: &mut Db, partition: i32, mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: i64) -> Result<()> {
+fn go_on(yes: bool) -> ControlFlow<()> {
+    if yes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+/// Where a unit notes the id of one of its topics.
+pub(crate) fn topic_key(partition: i32, role: Role) -> Vec<u8> {
+    key(Kind::Topic, partition, &[role.as_str()], None, &[])
+}
+
+/// A changelog record as a change of its unit.
+pub(super) fn change(m: &BorrowedMessage<'_>, partition: i32) -> Result<Change> {
+    let key = m.key().unwrap_or_default();
+    let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
+    if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
+        let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
+        return Err(Error::new(Code::StateFormat, what));
+    }
+    Ok((key.to_vec(), m.payload().map(<[u8]>::to_vec)))
+}
+
+/// Writes changes with the changelog offset behind them.
+pub(super) fn flush(db: &mut Db, partition: i32, mut changes: Vec<Change>, next: i64) -> Result<()> {
     let positions = Positions { changelog: next, inputs: BTreeMap::new(), saved_at: wall_millis() };
-    changes.push(Db::positions_change(partition, &positions));
+    changes.push(positions.change(partition));
     db.apply(changes)
 }
 
 fn local(stored: Option<&Positions>) -> BTreeMap<Role, i64> {
     let at = |role: Role| stored.and_then(|s| s.inputs.get(role.as_str()).copied()).unwrap_or(-1);
     [Role::RetrievalLogs, Role::MemoryWrites].into_iter().map(|r| (r, at(r))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stored(changelog: i64, saved_at: i64) -> Positions {
-        Positions { changelog, inputs: BTreeMap::new(), saved_at }
-    }
-
-    #[test]
-    fn plans() {
-        let log = Bounds { low: 10, high: 100 };
-        let plan = |s: Option<Positions>, now| UnitPlan::new(s.as_ref(), log, now);
-        assert_eq!(plan(None, 0).unwrap().from, 10);
-        assert_eq!(plan(Some(stored(50, 0)), 1).unwrap(), UnitPlan { from: 50, wipe: None });
-        assert_eq!(plan(Some(stored(100, 0)), 1).unwrap(), UnitPlan { from: 100, wipe: None });
-        assert!(plan(Some(stored(9, 0)), 1).unwrap().wipe.is_some());
-        assert!(plan(Some(stored(50, 0)), MAX_AWAY_MS + 1).unwrap().wipe.is_some());
-        assert_eq!(plan(Some(stored(101, 0)), 1).unwrap_err().code(), Code::TopicRecreated);
-    }
 }

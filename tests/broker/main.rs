@@ -6,9 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
 mod cluster;
+mod crash;
 mod faults;
 mod probe;
+mod restore;
 mod support;
+mod takeover;
+mod tools;
 
 use std::time::Duration;
 

@@ -81,12 +81,10 @@ impl Bench {
         let bench = Self { client, id: format!("{prefix}memsluice-probe-{id}").into() };
         match bench.create() {
             Ok(()) => Ok(bench),
-            Err(e) => match e.rdkafka_error_code() {
-                Some(E::UnsupportedFeature | E::OperationTimedOut | E::TimedOutQueue) => {
-                    bench.create_by_asking().map(|()| bench)
-                }
-                _ => Err(Error::with(Code::BrokerRefused, "the probe's throw-away topics can't be made", e)),
-            },
+            Err(KafkaError::AdminOp(E::UnsupportedFeature | E::OperationTimedOut | E::TimedOutQueue)) => {
+                bench.create_by_asking().map(|()| bench)
+            }
+            Err(e) => Err(Error::with(Code::BrokerRefused, "the probe's throw-away topics can't be made", e)),
         }
     }
 

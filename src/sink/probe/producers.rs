@@ -41,7 +41,8 @@ pub(super) fn timeout_frees_readers(b: &Bench) -> Verdict {
     let producer = b.opened("timeout", Duration::from_secs(1))?;
     b.send(&producer, "timeout", 1)?;
     let high = end(b, "read_uncommitted")?;
-    if end(b, "read_committed")? >= high {
+    // On a slow machine the timeout may have struck already: then the record is hidden none the less.
+    if end(b, "read_committed")? >= high && !b.seen("timeout", "read_committed")?.is_empty() {
         return broken("an open transaction does not hold back the last stable offset");
     }
     let until = monotonic() + EXPIRY;
