@@ -176,6 +176,12 @@ pub enum OnOutOfRange {
     Earliest,
 }
 
+impl OnOutOfRange {
+    fn is_default(&self) -> bool {
+        *self == Self::Stop
+    }
+}
+
 /// Group settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -188,8 +194,8 @@ pub struct Consumer {
     /// How long an empty input of a unit is waited for.
     #[serde(with = "duration")]
     pub max_task_idle: Duration,
-    /// When inputs were deleted unread.
-    #[serde(default)]
+    /// When inputs were deleted unread. The default stays out of the topology's hash.
+    #[serde(default, skip_serializing_if = "OnOutOfRange::is_default")]
     pub on_out_of_range: OnOutOfRange,
 }
 
