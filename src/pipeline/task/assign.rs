@@ -168,9 +168,11 @@ impl Task {
         }
         let producer = (self.remake)()?;
         self.committer.replace(producer);
-        if then == Then::Wait {
-            return Ok(());
-        }
+        if then == Then::Wait { Ok(()) } else { self.restore_again() }
+    }
+
+    /// Restores what is held, under a new generation.
+    pub(super) fn restore_again(&mut self) -> Result<()> {
         let partitions: Vec<(Role, i32)> = self
             .committed
             .iter()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use self::work::Then;
-use super::commit::{Committer, Faults, Step};
+use super::commit::{Committer, Faults};
 use super::engine::{Engine, Pending};
 use super::{Registry, Summary, Unit};
 use crate::clock::monotonic;
@@ -289,7 +289,7 @@ impl Task {
             Event::Failed(error) if self.p.restorer.goes_on_after(&error) => {
                 let step = self.committer.lose(&mut self.p.state);
                 self.settle(step, Then::Wait)?;
-                self.settle(Step::Rebuild(error), Then::Rewind)
+                self.restore_again()
             }
             Event::Failed(error) => Err(error),
         }

@@ -36,9 +36,6 @@ const TOPICS: [(&str, i32); 9] = [
     ("left", 4),
     ("right", 4),
 ];
-/// Groups of the checks.
-const GROUPS: [&str; 5] = ["with-commit", "with-abort", "stale", "classic", "consumer"];
-
 /// The client's own warnings say nothing here: what counts is what a check sees.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Silent;
@@ -69,6 +66,8 @@ pub(super) type Producing = BaseProducer<Silent>;
 pub(super) struct Bench {
     client: ClientConfig,
     id: Arc<str>,
+    /// The broker knows no admin requests.
+    asked: bool,
 }
 
 impl Bench {
@@ -78,11 +77,13 @@ impl Bench {
         client.set("allow.auto.create.topics", "true");
         let seed = format!("{} {}", wall_millis(), std::process::id());
         let id = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, seed.as_bytes());
-        let bench = Self { client, id: format!("{prefix}memsluice-probe-{id}").into() };
+        let mut bench = Self { client, id: format!("{prefix}memsluice-probe-{id}").into(), asked: false };
         match bench.create() {
             Ok(()) => Ok(bench),
             Err(KafkaError::AdminOp(E::UnsupportedFeature | E::OperationTimedOut | E::TimedOutQueue)) => {
-                bench.create_by_asking().map(|()| bench)
+                bench.create_by_asking()?;
+                bench.asked = true;
+                Ok(bench)
             }
             Err(e) => Err(Error::with(Code::BrokerRefused, "the probe's throw-away topics can't be made", e)),
         }
@@ -91,6 +92,11 @@ impl Bench {
     /// Name of a topic, group or transactional id of this run.
     pub(super) fn name(&self, what: &str) -> String {
         format!("{}-{what}", self.id)
+    }
+
+    /// Whether the broker knows no admin requests.
+    pub(super) fn asked(&self) -> bool {
+        self.asked
     }
 
     /// An admin client with the runtime that drives it.
@@ -147,19 +153,17 @@ impl Bench {
         Ok(())
     }
 
-    /// Deletes topics and groups; the common prefix where that failed.
+    /// Deletes the topics; their common prefix where that failed. Groups without members and offsets go by
+    /// themselves.
     pub(super) fn clean_up(&self) -> Option<String> {
-        let names: Vec<String> = TOPICS.iter().map(|(what, _)| self.name(what)).collect();
-        let groups: Vec<String> = GROUPS.iter().map(|what| self.name(what)).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let options = AdminOptions::new().request_timeout(Some(ADMIN)).operation_timeout(Some(ADMIN));
-        let deleted = self.admin().and_then(|(admin, runtime)| {
-            // A group that never came to be is no fault, and an empty one expires by itself.
-            drop(runtime.block_on(admin.delete_groups(&groups, &options)));
+        let delete = || {
+            let names: Vec<String> = TOPICS.iter().map(|(what, _)| self.name(what)).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let options = AdminOptions::new().request_timeout(Some(ADMIN)).operation_timeout(Some(ADMIN));
+            let (admin, runtime) = self.admin()?;
             runtime.block_on(admin.delete_topics(&names, &options))
-        });
-        let all = deleted.is_ok_and(|answers| answers.iter().all(std::result::Result::is_ok));
+        };
+        let all = !self.asked && delete().is_ok_and(|answers| answers.iter().all(std::result::Result::is_ok));
         (!all).then(|| self.id.to_string())
     }
 

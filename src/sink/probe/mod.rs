@@ -66,7 +66,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Time for all, seconds.
     pub seconds: f64,
-    /// Prefix of topics and groups that could not be deleted; `None` when nothing was left behind.
+    /// Prefix of topics that could not be deleted; `None` when nothing was left behind.
     pub left: Option<String>,
 }
 
@@ -181,7 +181,7 @@ fn required(name: &str, assignor: Assignor) -> bool {
     }
 }
 
-/// Asks the broker, each check on a thread and on topics of its own; topics and groups are deleted
+/// Asks the broker, each check on a thread and on topics of its own; the topics are deleted
 /// afterwards. `prefix` stands in front of their names.
 ///
 /// # Errors
