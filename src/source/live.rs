@@ -49,7 +49,7 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
         return Ok(());
     }
     settings(client, topology)?;
-    super::internal::internal_topics(client)
+    super::coordinators::internal_topics(client)
 }
 
 pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {

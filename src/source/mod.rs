@@ -4,8 +4,8 @@
 mod broadcast;
 mod budget;
 mod client;
+mod coordinators;
 mod hidden;
-mod internal;
 mod kafka;
 mod live;
 mod merge;
