@@ -82,9 +82,11 @@ codes! {
     TlsFailed = "tls_failed", Stop, "check the certificates: the broker's authority (ssl.ca.location), its host names, and ours (ssl.certificate.location)";
     AuthenticationFailed = "authentication_failed", Stop, "check the sasl.* settings in kafka.properties that the message names";
     AccessDenied = "access_denied", Stop, "give the right that the message names: `memsluice topology acls` prints them all";
+    BrokerUnsupported = "broker_unsupported", Stop, "use a broker that provides what is named; `memsluice check --broker` says what each means";
     TopicMissing = "topic_missing", Stop, "create the topics: `memsluice topology apply`";
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";
+    OffsetOutOfRange = "offset_out_of_range", Stop, "inputs were deleted unread: raise retention, then accept the gap with consumer.on_out_of_range: earliest";
     RepartitionWithdrawn = "repartition_withdrawn", Stop, "set repartition: auto for this input again, or start with a new application id";
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
     PoisonFlood = "poison_flood", Stop, "records of several sources fail: look at dead-letters, then mend the producers or raise breaker.stop_sources";

@@ -2,6 +2,7 @@
 
 mod acls;
 mod calibrate;
+mod check;
 mod demo;
 mod dlq;
 mod honeypots;
@@ -40,6 +41,8 @@ struct Cli {
 enum Command {
     /// Run the stream on a broker.
     Run(run::RunArgs),
+    /// Check settings and files, or what the broker provides.
+    Check(check::CheckArgs),
     /// Check, describe or create what the stream stands on.
     Topology(topology::TopologyArgs),
     /// Print the JSON Schema of a record.
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
     out::log();
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Scan(args) => scan::run(&args),

@@ -51,6 +51,14 @@ pub struct Config {
 pub enum Sabotage {
     /// Produce without transactions; offsets live in the local state.
     TransactionsOff,
+    /// The encoder takes 2 ms a text.
+    EncoderSlow,
+    /// The encoder fails on a third of the texts, always the same.
+    EncoderFails,
+    /// Each third call of the encoder fails.
+    EncoderFlaky,
+    /// The poll thread sleeps once for 30 s.
+    PollStalls,
     /// Write the local state before the transaction commits (breaks I2).
     ApplyBeforeCommit,
     /// Leave the chain heads out of the changelog (breaks I3).
@@ -122,6 +130,9 @@ pub struct Encoder {
     pub threads: usize,
     /// Texts whose vectors are kept by content.
     pub cache_entries: usize,
+    /// That of the process.
+    #[serde(skip)]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for Encoder {
@@ -137,6 +148,7 @@ impl Default for Encoder {
             batch_deadline_ms: 5,
             threads: 1,
             cache_entries: 20_000,
+            sabotage: None,
         }
     }
 }
@@ -168,6 +180,7 @@ impl Config {
         loaded.kafka.properties = std::mem::take(&mut loaded.kafka.properties).resolve(shown)?;
         loaded.origins = origins;
         loaded.check()?;
+        loaded.encoder.sabotage = loaded.sabotage;
         Ok(loaded)
     }
 

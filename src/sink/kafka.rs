@@ -150,7 +150,7 @@ impl TransactionalProducer {
             let retry = triage(Failure::of(Call::Init, &e)) == Action::RetrySame && monotonic() < deadline;
             if !retry {
                 let right = format!("WRITE on transactional id {id}");
-                return Err(refused(&e, Code::BrokerRefused, "init_transactions failed", &right));
+                return Err(refused(&e, Code::BrokerRefused, init_failed(&e), &right));
             }
         }
     }
@@ -322,4 +322,14 @@ impl Transactions for TransactionalProducer {
 fn owned(headers: &Headers) -> OwnedHeaders {
     let room = OwnedHeaders::new_with_capacity(headers.len());
     headers.iter().fold(room, |all, (name, value)| all.insert(Header { key: name, value: value.as_deref() }))
+}
+
+/// A coordinator that can't make or write its topic answers nothing at all.
+fn init_failed(e: &KafkaError) -> &'static str {
+    match e.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::OperationTimedOut) => {
+            "no transaction coordinator answered: __transaction_state may have no leader or too few replicas"
+        }
+        _ => "init_transactions failed",
+    }
 }

@@ -95,7 +95,9 @@ pub(super) fn reader_config(client: &ClientConfig, isolation: &str, group: &str)
         .set("auto.offset.reset", "error")
         .set("fetch.wait.max.ms", "50")
         .set("fetch.error.backoff.ms", "50")
-        .set("isolation.level", isolation);
+        .set("isolation.level", isolation)
+        // It never joins; the default would refuse a max.poll.interval.ms below 45 s meant for the group.
+        .set("session.timeout.ms", "6000");
     c
 }
 

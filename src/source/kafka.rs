@@ -17,7 +17,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::lag::{Lags, read_statistics};
-use super::{At, Budget, Fetched};
+use super::{At, Budget, Fetched, HiddenEnds};
 use crate::clock::monotonic;
 use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
@@ -129,6 +129,8 @@ pub struct PollThread {
     pub snapshot: Snapshot,
     /// Where inputs stand.
     pub lags: Lags,
+    /// Ends of inputs that open transactions hide.
+    pub hidden: HiddenEnds,
     generation: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -145,11 +147,15 @@ struct Context {
     names: Vec<(String, Role)>,
     revoke_deadline: Duration,
     lags: Lags,
+    hidden: HiddenEnds,
 }
 
 impl ClientContext for Context {
     fn stats_raw(&self, statistics: &[u8]) {
         read_statistics(statistics, &self.lags, |topic| self.role(topic));
+        if let Ok(statistics) = serde_json::from_slice::<rdkafka::Statistics>(statistics) {
+            self.hidden.see(&statistics);
+        }
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -247,11 +253,13 @@ impl PollThread {
         let names: Vec<(String, Role)> = inputs.iter().map(|r| (o.topology.name(*r).to_owned(), *r)).collect();
         let generation = Arc::new(AtomicU64::new(0));
         let assigned = Arc::new(AtomicBool::new(false));
+        let hidden = HiddenEnds::default();
         let context = Context {
             events: events_in.clone(),
             generation: generation.clone(),
             assigned: assigned.clone(),
             names: names.clone(),
+            hidden: hidden.clone(),
             revoke_deadline: o.topology.main.consumer.revoke_deadline(),
             lags: o.lags.clone(),
         };
@@ -285,12 +293,13 @@ impl PollThread {
             epoch_moves: o.topology.main.consumer.assignor == Assignor::ConsumerRange,
             partitions: Vec::new(),
             paused: HashSet::new(),
+            stalled: false,
         };
         let thread = std::thread::Builder::new()
             .name("memsluice-poll".to_owned())
             .spawn(move || poller.run())
             .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
-        Ok(Self { events, commands, snapshot, lags: o.lags, generation, thread: Some(thread) })
+        Ok(Self { events, commands, snapshot, lags: o.lags, hidden, generation, thread: Some(thread) })
     }
 
     /// The generation after `current`, for a rewind; `None` when a rebalance came first: its event is on
@@ -384,6 +393,7 @@ struct Poller {
     sabotage: Option<Sabotage>,
     partitions: Vec<(Role, i32)>,
     paused: HashSet<(Role, i32)>,
+    stalled: bool,
 }
 
 impl Poller {
@@ -516,6 +526,10 @@ impl Poller {
             wait = Duration::ZERO;
         }
         self.count(&batch);
+        if self.sabotage == Some(Sabotage::PollStalls) && !self.stalled && batch.len() > BATCH / 2 {
+            self.stalled = true;
+            std::thread::sleep(Duration::from_secs(30));
+        }
         batch.is_empty() || self.events.send(Event::Records(batch)).is_ok()
     }
 
@@ -544,7 +558,7 @@ impl Poller {
         }
         let error = match code {
             E::AutoOffsetReset | E::OffsetOutOfRange => {
-                Error::with(Code::TopicRecreated, "a committed offset is outside of its topic", e)
+                Error::with(Code::OffsetOutOfRange, "the next offset is outside of its topic", e)
             }
             E::UnknownTopicOrPartition | E::UnknownTopic => {
                 Error::with(Code::TopicMissing, "an input topic is gone", e)

@@ -55,7 +55,8 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
         return Ok(());
     }
     settings(client, topology)?;
-    internal::check(client, topology)
+    internal::check(client, topology)?;
+    super::coordinators::internal_topics(client)
 }
 
 pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {

@@ -3,6 +3,7 @@
 
 mod audit;
 mod db;
+mod inputs;
 mod keys;
 mod overlay;
 mod plan;

@@ -13,6 +13,6 @@ pub use breaker::{Breaker, OnDeadLetter};
 pub use describe::describe;
 pub use dot::dot;
 pub use model::{
-    Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, Posture, PostureKind,
-    Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
+    Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, OnOutOfRange, Posture,
+    PostureKind, Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
 };

@@ -27,7 +27,7 @@ fn lines(output: &str) -> Vec<Value> {
 type Sent = (Vec<u8>, Vec<u8>, Vec<(String, Option<Vec<u8>>)>);
 
 impl Bench {
-    fn command(&self, args: &[&str]) -> Output {
+    fn raw_output(&self, args: &[&str]) -> Output {
         self.cli(args).output().unwrap()
     }
 
@@ -37,7 +37,7 @@ impl Bench {
 
     /// The command ends with this status and names this code.
     fn refuses(&self, args: &[&str], status: i32, code: &str) -> String {
-        let out = self.command(args);
+        let out = self.raw_output(args);
         assert_eq!(out.status.code(), Some(status), "{args:?}: {}", text(&out.stderr));
         assert!(text(&out.stderr).contains(&format!("[{code}]")), "{args:?}: {}", text(&out.stderr));
         text(&out.stdout)
@@ -94,7 +94,7 @@ impl Bench {
     fn reset(&self, to: &str) -> Value {
         let until = Instant::now() + Duration::from_secs(90);
         loop {
-            let out = self.command(&["reset", "--to", to, "--execute", "--output", "json"]);
+            let out = self.raw_output(&["reset", "--to", to, "--execute", "--output", "json"]);
             if out.status.success() {
                 return lines(&text(&out.stdout)).pop().unwrap();
             }

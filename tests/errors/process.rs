@@ -281,6 +281,24 @@ fn operate(folder: &Path, args: &[&str], env: &[(&str, String)]) -> Option<Code>
     program(args, &env, folder, Stdio::null())
 }
 
+/// What the poll thread says when it is sent behind the end of its inputs.
+fn out_of_range() -> Option<Code> {
+    let mock = Mock::new();
+    let mut poll = mock.poll_thread();
+    let error = loop {
+        match poll.events.recv_timeout(Duration::from_secs(30)).unwrap() {
+            Event::Assigned { generation, partitions } => {
+                let offsets = partitions.iter().map(|(role, p)| (*role, *p, 999)).collect();
+                poll.commands.send(source::Command::Start { generation, offsets }).unwrap();
+            }
+            Event::Failed(error) => break error,
+            _ => {}
+        }
+    };
+    poll.stop().unwrap();
+    failed::<()>(Err(error))
+}
+
 /// Broker and transactions, on librdkafka's embedded broker with injected errors.
 pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::BrokerUnreachable, "nothing listens", |_| {
@@ -391,6 +409,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         operate(f, &["state", "verify", "--show-ids"], &env)
     }),
     (Code::GroupActive, "one member", |_| failed(check_members("g", &["memsluice-0".to_owned()]))),
+    (Code::OffsetOutOfRange, "behind the end", |_| out_of_range()),
     (Code::InstanceFenced, "at joining", |_| fenced(RDKafkaApiKey::JoinGroup)),
     (Code::InstanceFenced, "at a heartbeat", |_| fenced(RDKafkaApiKey::Heartbeat)),
     (Code::Internal, "the poll thread is gone", |f| {
@@ -448,6 +467,13 @@ pub(crate) const SLOW: &[(Code, &str, Raise)] = &[
     }),
 ];
 
+/// A broker that isolates nothing.
+pub(crate) const PROBED: &[(Code, &str, Raise)] = &[(Code::BrokerUnsupported, "a mock broker", |f| {
+    let broker = MockBroker::start().unwrap();
+    let bootstrap = broker.bootstrap();
+    program(&["check", "--broker"], &[("MEMSLUICE__KAFKA__BOOTSTRAP", Path::new(&bootstrap))], f, Stdio::null())
+})];
+
 /// Runs a group; every case gets a folder of its own.
 fn raise(group: &[(Code, &str, Raise)]) {
     for (code, what, case) in group {
@@ -477,6 +503,11 @@ fn local_state() {
 #[test]
 fn broker_and_transactions() {
     raise(BROKER);
+}
+
+#[test]
+fn a_broker_that_lacks_something() {
+    raise(PROBED);
 }
 
 /// Takes the minute that a read may stand still.
