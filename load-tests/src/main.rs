@@ -17,6 +17,7 @@ mod produce;
 mod read;
 mod roof;
 mod self_test;
+mod soak;
 mod time;
 mod topics;
 mod verify;
@@ -51,6 +52,7 @@ enum Command {
     CommitLatency(commit_latency::Args),
     DescribeOutputs(describe::Args),
     SelfTest(self_test::Args),
+    Soak(soak::Args),
     #[command(hide = true)]
     Topics(topics::Args),
 }
@@ -66,6 +68,7 @@ fn run(cli: &Cli, out: &Out) -> Result<bool> {
         Command::CommitLatency(args) => commit_latency::run(args, out),
         Command::DescribeOutputs(args) => describe::run(args, out),
         Command::SelfTest(args) => self_test::run(args, out),
+        Command::Soak(args) => soak::run(args, out),
         Command::Topics(args) => topics::run(args, out),
     }
 }

@@ -17,7 +17,8 @@ use crate::read::Isolation;
 use crate::topics;
 use crate::verify;
 
-const TOPICS: [&str; 5] = ["memory-writes", "decisions", "committed-memory", "quarantine", "dead-letters"];
+const TOPICS: [&str; 6] =
+    ["memory-writes", "decisions", "committed-memory", "quarantine", "dead-letters", "attacks"];
 const PARTITIONS: i32 = 2;
 /// Inputs of each partition.
 const INPUTS: i64 = 40;
