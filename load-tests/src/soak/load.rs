@@ -58,7 +58,10 @@ impl Load {
         let seen = stop.clone();
         let body = move || Source::new(target, traffic)?.run(&seen);
         let thread = std::thread::Builder::new().name("load".to_owned()).spawn(body);
-        Ok(Self { stop, thread: thread.map_err(|source| Error::Io { what: "can't start a thread".to_owned(), source })? })
+        Ok(Self {
+            stop,
+            thread: thread.map_err(|source| Error::Io { what: "can't start a thread".to_owned(), source })?,
+        })
     }
 
     /// Stops it; every record is on the broker then, and a plain one stands at the end of each partition.

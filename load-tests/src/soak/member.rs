@@ -20,7 +20,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 enum Phase {
     Running,
     Paused(Instant),
-    Stopping { until: Instant, down: Option<Duration> },
+    Stopping {
+        until: Instant,
+        down: Option<Duration>,
+    },
     /// Starts again then; `None`: never.
     Down(Option<Instant>),
 }
@@ -118,11 +121,6 @@ impl Member {
     /// Whether it neither runs nor will.
     pub(crate) fn gone(&self) -> bool {
         self.phase == Phase::Down(None)
-    }
-
-    /// Process id; `None` while it is down.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
     }
 
     /// Starts the process.
@@ -252,7 +250,8 @@ mod tests {
     #[test]
     fn the_code_of_an_error() {
         let folder = std::env::temp_dir().join(format!("load-tests-member-{}", std::process::id()));
-        std::fs::write(&folder, "x [INFO] y\nerror: no [one] here [broker_unreachable]: cause\n  next: wait\n").unwrap();
+        std::fs::write(&folder, "x [INFO] y\nerror: no [one] here [broker_unreachable]: cause\n  next: wait\n")
+            .unwrap();
         let code = error_code(&folder);
         std::fs::remove_file(&folder).unwrap();
         assert_eq!(code.as_deref(), Some("broker_unreachable"));

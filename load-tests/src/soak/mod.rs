@@ -36,7 +36,8 @@ use crate::verify;
     after_help = "Exit 1 unless all counts are 0, every kill was made, no process ended by itself for a reason of its own, and \
     something was aborted.\n\n\
     Example:\n  load-tests soak --minutes 2 --kills 8\n  load-tests soak --minutes 12 --kills 60 --brokers 3 --bounce --seed 7\n  \
-    load-tests soak --minutes 2 --reader read_uncommitted   # must go red"
+    load-tests soak --minutes 1 --reader read_uncommitted       # must go red\n  \
+    load-tests soak --minutes 1 --sabotage transactions_off     # must go red"
 )]
 pub(crate) struct Args {
     /// Time of the faults; start, drain and check come on top
@@ -66,6 +67,9 @@ pub(crate) struct Args {
     /// What the verifier sees of transactions: read_uncommitted shows that it can go red
     #[arg(long, default_value = "read_committed")]
     reader: Isolation,
+    /// A guarantee that the members break on purpose (MEMSLUICE__SABOTAGE): the soak must go red
+    #[arg(long)]
+    sabotage: Option<String>,
     /// Port of the first broker
     #[arg(long, default_value_t = 19392)]
     port: u16,

@@ -57,7 +57,8 @@ impl Down {
             Some(child) => child,
             None => self.starting.insert(cluster.start(self.node)?),
         };
-        let ended = starting.try_wait().map_err(|source| Error::Io { what: "can't wait for a broker".to_owned(), source })?;
+        let ended =
+            starting.try_wait().map_err(|source| Error::Io { what: "can't wait for a broker".to_owned(), source })?;
         match ended {
             Some(status) if !status.success() => Err(Error::Input(format!("broker {} did not start again", self.node))),
             ended => Ok(ended.is_some()),
@@ -105,7 +106,9 @@ impl Stage {
                 .map(|path| path.with_file_name("memsluice"))
                 .map_err(|source| Error::Io { what: "can't find memsluice".to_owned(), source })?,
         };
-        let setup = Setup { binary, folder: folder.to_owned(), env: environment(folder, &bootstrap), began };
+        let mut env = environment(folder, &bootstrap);
+        env.extend(args.sabotage.iter().map(|s| ("MEMSLUICE__SABOTAGE".to_owned(), s.clone())));
+        let setup = Setup { binary, folder: folder.to_owned(), env, began };
         write(&folder.join("secret"), "a secret of thirty-two bytes or more")?;
         let traffic = Traffic::new(args.seed, BOUNDARIES, PARTITIONS);
         write(&folder.join("honeypots.jsonl"), &traffic.honeypots())?;

@@ -1,12 +1,10 @@
 //! What is written and retrieved: seeded, with everything that a stream must bear. Pure.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::generate::rng::Rng;
-use crate::generate::text::{direction, sentences, vector};
 use crate::generate::store;
+use crate::generate::text::{direction, sentences, vector};
 
 const TENANT: &str = "soak";
 /// Vectors of each boundary; writes and queries choose among them.
@@ -55,9 +53,7 @@ impl Traffic {
 
     /// The honeypots as lines for `memsluice honeypots load`.
     pub(crate) fn honeypots(&self) -> String {
-        let line = |store: &str, i: usize| {
-            json!({"tenant": TENANT, "store": store, "honeypot_id": format!("hp-{store}-{i}"), "record_id": trap(i)})
-        };
+        let line = |store: &str, i: usize| json!({"tenant": TENANT, "store": store, "honeypot_id": format!("hp-{store}-{i}"), "record_id": trap(i)});
         let all = self.boundaries.iter().flat_map(|b| (0..TRAPS).map(|i| line(&b.store, i)));
         all.map(|l| format!("{l}\n")).collect()
     }
@@ -79,8 +75,10 @@ impl Traffic {
             3..=5 => value["origin"] = json!("rumour"),
             6..=7 => value["content"] = json!(" "),
             8..=17 => value["origin"] = json!("retrieved"),
-            18..=19 => value = json!({"origin": null, "tenant": TENANT, "store": value["store"], "record_id": value["record_id"],
-                                      "op": "create", "content": "no origin", "embedding": value["embedding"]}),
+            18..=19 => {
+                value = json!({"origin": null, "tenant": TENANT, "store": value["store"], "record_id": value["record_id"],
+                                      "op": "create", "content": "no origin", "embedding": value["embedding"]})
+            }
             20..=23 => value["op"] = json!("delete"),
             24..=31 => {
                 value["op"] = json!("update");
@@ -115,7 +113,8 @@ impl Traffic {
         let session = number / SESSION;
         // Every fourth session hunts for memories and meets honeypots.
         let hit = session.is_multiple_of(4) && self.rng.below(10) < 6;
-        let mut results: Vec<Value> = (0..3).map(|_| json!({"id": format!("w-{}", self.rng.below(1000)), "tenant": TENANT})).collect();
+        let mut results: Vec<Value> =
+            (0..3).map(|_| json!({"id": format!("w-{}", self.rng.below(1000)), "tenant": TENANT})).collect();
         if hit {
             results[self.rng.below(3)] = json!({"id": trap(self.rng.below(TRAPS))});
         }
@@ -158,12 +157,6 @@ impl Traffic {
 
 fn trap(i: usize) -> String {
     format!("trap-{i}")
-}
-
-/// The components behind an `i16` embedding; `None` when it is none.
-pub(crate) fn components(text: &str) -> Option<Vec<i16>> {
-    let bytes = STANDARD.decode(text).ok()?;
-    bytes.len().is_multiple_of(2).then(|| bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect())
 }
 
 #[cfg(test)]

@@ -183,14 +183,8 @@ impl Model {
             return Some(());
         }
         let hits = r.results.iter().take(k).filter_map(|x| traps.by_record.get(&x.id)).map(String::as_str).collect();
-        let event = Event {
-            offset: at.1,
-            at: time,
-            stream_time: *now,
-            id: &r.event_id,
-            hits,
-            set_version: traps.version,
-        };
+        let event =
+            Event { offset: at.1, at: time, stream_time: *now, id: &r.event_id, hits, set_version: traps.version };
         let name = (boundary, r.session_id);
         let (next, crossed) = Session::after(unit.sessions.remove(&name), &Test::SAMPLE, &event);
         if crossed {

@@ -307,9 +307,8 @@ impl<'a> Verifier<'a> {
 
     fn malformed(&mut self, topic: &str, message: &BorrowedMessage<'_>) {
         self.tally.counts.malformed += 1;
-        self.tally.name(|| {
-            format!("malformed: {topic} {}-{} does not say its input", message.partition(), message.offset())
-        });
+        self.tally
+            .name(|| format!("malformed: {topic} {}-{} does not say its input", message.partition(), message.offset()));
     }
 
     fn findings(&mut self) -> Result<()> {
@@ -343,7 +342,8 @@ impl<'a> Verifier<'a> {
         }
         for (partition, boundary, session) in sessions.keys() {
             self.tally.counts.torn += 1;
-            self.tally.name(|| format!("torn: unit {partition} has a finding on {boundary} {session}, which is benign"));
+            self.tally
+                .name(|| format!("torn: unit {partition} has a finding on {boundary} {session}, which is benign"));
         }
         Ok(())
     }

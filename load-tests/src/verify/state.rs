@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_fold_beside_the_inputs() {
-        let unit = Unit { times: BTreeMap::from([("b".into(), 1)]), ..Unit::default() };
+        let mut unit = Unit::default();
+        unit.times.insert("b".into(), 1);
         let known = |chain| Known { partition: 0, unit: &unit, chain, active: BTreeMap::new() };
         assert_eq!(known((0, [0; 32])).differs(&pairs(2)).len(), 0);
         assert_eq!(known((0, [0; 32])).differs(&pairs(4)).len(), 1);

@@ -276,7 +276,9 @@ impl Tally {
             self.name(|| format!("lost: {partition}-{offset} has no decision"));
         }
         if seen.aborted && (seen.decisions > 0 || seen.outputs != [0; 4]) {
-            self.aborted_read(|| format!("{partition}-{offset} was aborted by its producer and has {} decisions", seen.decisions));
+            self.aborted_read(|| {
+                format!("{partition}-{offset} was aborted by its producer and has {} decisions", seen.decisions)
+            });
         } else if !seen.input && seen.decisions > 0 {
             self.unknown_topic(&format!("{partition}-{offset}"));
         }
