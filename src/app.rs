@@ -7,14 +7,16 @@ use std::sync::Arc;
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::pipeline::{Engine, EngineSettings, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts};
+use crate::pipeline::{
+    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts,
+};
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, State};
+use crate::state::{Db, Restorer, Standby, State};
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -115,9 +117,13 @@ pub fn run(
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone())).transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
     let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?;
+    if broker == BrokerKind::Real {
+        restorer = restorer.with_ids(TopicIds::new(&client)?);
+    }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
@@ -135,17 +141,20 @@ pub fn run(
         broadcast,
         registry,
         restorer,
+        standby,
         poll,
         budget,
         heartbeat,
         ends,
     };
-    Task::new(parts, producer, options, remake, rejoin).run()
+    let failpoint = setup.config.failpoint.as_deref().map(Failpoint::parse).transpose()?;
+    let faults = Faults { sabotage: setup.config.sabotage, failpoint };
+    Task::new(parts, producer, options, remake, rejoin, faults).run()
 }
 
 fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
-    let instance = setup.config.instance_id().to_owned();
+    let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
     let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
     Box::new(move || {
         PollThread::start(StartOptions {
@@ -155,6 +164,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
+            sabotage,
         })
     })
 }

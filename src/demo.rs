@@ -79,8 +79,13 @@ pub fn run(
         app::publish_honeypots(&setup, set)?;
     }
     produce(&setup, input)?;
-    let options =
-        RunOptions { until_end: true, stop: Arc::default(), on_output: Some(Box::new(each)), on_progress: None };
+    let options = RunOptions {
+        until_end: true,
+        stop: Arc::default(),
+        on_output: Some(Box::new(each)),
+        on_progress: None,
+        on_restore: None,
+    };
     let kind = if mock.is_some() { BrokerKind::Mock } else { BrokerKind::Real };
     app::run(&setup, secret, embedder, kind, options)
 }

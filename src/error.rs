@@ -84,6 +84,7 @@ codes! {
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";
     RestoreStalled = "restore_stalled", Stop, "the changelog did not reach its end in time: look for a hanging transaction";
     StateFailed = "state_failed", Stop, "check the disk under state_dir";
+    StateCorrupt = "state_corrupt", Stop, "start again: the state is put aside once and rebuilt; if it comes back, check the disk, then remove rocksdb-corrupt";
     StateMismatch = "state_mismatch", Stop, "state_dir belongs to another application or topology: name another folder";
     StateFormat = "state_format", Stop, "a stored value was written by a newer or broken version: move state_dir away to rebuild it";
     ChainMismatch = "chain_mismatch", Stop, "the decision chain and the state disagree: keep both topics and open an incident";

@@ -61,7 +61,7 @@ pub fn scan(
     };
     let inputs = [Role::RetrievalLogs, Role::MemoryWrites];
     for unit in 0..units {
-        scan.units.insert(unit, Unit::load(unit, BTreeMap::new(), &scan.state)?);
+        scan.units.insert(unit, Unit::load(unit, BTreeMap::new(), BTreeMap::new(), &scan.state)?);
         scan.merges.insert(unit, Merge::new(&inputs, Wait::UntilEnd));
     }
     // The merge waits for both inputs of a unit, so the side inputs are read whole: a retrieval log is

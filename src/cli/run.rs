@@ -10,6 +10,7 @@ use crate::app::{self, BrokerKind};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{RunOptions, Summary};
+use crate::state::Progress;
 
 #[derive(Debug, Args)]
 #[command(
@@ -41,7 +42,13 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let embedder = Embedder::start(&setup.config.encoder)?;
     out::note(&format!("encoder: {}", embedder.identity()));
     let stop = stop_on_signal()?;
-    let options = RunOptions { until_end: args.until_end, stop, on_output: None, on_progress: Some(progress()) };
+    let options = RunOptions {
+        until_end: args.until_end,
+        stop,
+        on_output: None,
+        on_progress: Some(progress()),
+        on_restore: Some(restoring()),
+    };
     let summary = app::run(&setup, secret, embedder, BrokerKind::Real, options)?;
     match args.output {
         Format::Table => render::summary(&summary),
@@ -63,6 +70,24 @@ fn progress() -> Box<dyn FnMut(&Summary) + Send> {
         tracing::info!(inputs = s.inputs, rate, dead_letters = s.dead_letters, findings = s.findings, "progress");
         seen = s.inputs;
         last = crate::clock::monotonic();
+    })
+}
+
+/// A bar on a terminal, else a line every few seconds, for restores that take long.
+fn restoring() -> Box<dyn Fn(Progress) + Send> {
+    let bar = out::progress(0, "changelog offsets");
+    let said = std::cell::Cell::new(crate::clock::monotonic());
+    Box::new(move |p| {
+        bar.set_length(p.replayed + p.remaining);
+        bar.set_position(p.replayed);
+        bar.set_message(format!("changelog, unit {}", p.unit));
+        if p.remaining == 0 {
+            bar.reset_elapsed();
+        }
+        if said.get().elapsed().as_secs() >= 5 {
+            tracing::info!(unit = p.unit, replayed = p.replayed, remaining = p.remaining, "restoring");
+            said.set(crate::clock::monotonic());
+        }
     })
 }
 

@@ -27,6 +27,8 @@ pub struct Config {
     pub secret_file: Option<PathBuf>,
     /// Breaks a guarantee on purpose, so that a test can be seen to fail. Never set it.
     pub sabotage: Option<Sabotage>,
+    /// A fault between two steps of a commit, for tests: `after_commit=timeout@3`. Never set it.
+    pub failpoint: Option<String>,
 }
 
 /// A guarantee to break.
@@ -35,6 +37,16 @@ pub struct Config {
 pub enum Sabotage {
     /// Produce without transactions; offsets live in the local state.
     TransactionsOff,
+    /// Write the local state before the transaction commits (breaks I2).
+    ApplyBeforeCommit,
+    /// Leave some state changes out of the changelog (breaks I3).
+    ChangelogDropped,
+    /// Take records of any assignment generation (breaks I5).
+    GenerationFilterOff,
+    /// Commit with the group metadata of the moment, whatever the records' generation (breaks I5).
+    FreshGroupMetadata,
+    /// Join with cooperative-sticky, which splits units between members.
+    CooperativeSticky,
 }
 
 /// Broker settings.

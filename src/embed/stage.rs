@@ -1,6 +1,7 @@
 //! The encoder's threads: jobs in, vectors out, in any order. Each thread owns its own session.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,13 @@ pub struct Job {
     pub retry_until: Option<Instant>,
 }
 
+/// A job of the round that it was submitted in.
+#[derive(Debug)]
+struct Numbered {
+    job: Job,
+    round: u64,
+}
+
 /// A text's outcome.
 #[derive(Debug)]
 pub struct Done {
@@ -41,7 +49,8 @@ pub struct Done {
 pub struct Embedder {
     identity: String,
     rule: BatchRule,
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Numbered>>,
+    round: Arc<AtomicU64>,
     done: Receiver<Done>,
     cache: Arc<Cache>,
     threads: Vec<JoinHandle<()>>,
@@ -55,12 +64,21 @@ impl Embedder {
     /// Those of [`backend::open`] and `encoder_failed` from the probe.
     pub fn start(settings: &Settings) -> Result<Self> {
         let cache = Arc::new(Cache::new(settings.cache_entries));
-        let (jobs, inbox) = unbounded::<Job>();
+        let (jobs, inbox) = unbounded::<Numbered>();
         let (outbox, done) = unbounded::<Done>();
+        let round = Arc::new(AtomicU64::new(0));
         let Some(mut first) = backend::open(settings)? else {
             let identity = format!("precomputed/{}", settings.dimension);
             let thread = spawn("memsluice-embed-0", move || refuse(&inbox, &outbox))?;
-            return Ok(Self { identity, rule: BatchRule::Any, jobs: Some(jobs), done, cache, threads: vec![thread] });
+            return Ok(Self {
+                identity,
+                rule: BatchRule::Any,
+                jobs: Some(jobs),
+                round,
+                done,
+                cache,
+                threads: vec![thread],
+            });
         };
         let rule = super::probe(first.as_mut())?;
         let identity = format!("{}/batch-{}", first.identity(), rule.as_str());
@@ -77,10 +95,11 @@ impl Embedder {
                 inbox: inbox.clone(),
                 outbox: outbox.clone(),
                 cache: cache.clone(),
+                round: round.clone(),
             };
             threads.push(spawn(&format!("memsluice-embed-{i}"), move || worker.run())?);
         }
-        Ok(Self { identity, rule, jobs: Some(jobs), done, cache, threads })
+        Ok(Self { identity, rule, jobs: Some(jobs), round, done, cache, threads })
     }
 
     /// Encoder identity with the batch rule.
@@ -105,8 +124,13 @@ impl Embedder {
     pub fn submit(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The threads outlive this sender; a dead thread shows in `alive`.
-            drop(jobs.send(job));
+            drop(jobs.send(Numbered { job, round: self.round.load(Ordering::Relaxed) }));
         }
+    }
+
+    /// Drops the jobs that wait: nobody wants their outcome any more.
+    pub fn forget(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where outcomes arrive.
@@ -156,8 +180,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))
 }
 
-fn refuse(inbox: &Receiver<Job>, outbox: &Sender<Done>) {
-    for job in inbox {
+fn refuse(inbox: &Receiver<Numbered>, outbox: &Sender<Done>) {
+    for Numbered { job, .. } in inbox {
         let result =
             Err(Error::new(Code::EncoderFailed, "the record carries no vector and the encoder is precomputed"));
         if outbox.send(Done { unit: job.unit, ticket: job.ticket, result }).is_err() {
@@ -170,13 +194,15 @@ struct Worker {
     backend: Box<dyn Backend>,
     batcher: Batcher<Waiting>,
     deadline: Duration,
-    inbox: Receiver<Job>,
+    inbox: Receiver<Numbered>,
     outbox: Sender<Done>,
     cache: Arc<Cache>,
+    round: Arc<AtomicU64>,
 }
 
 struct Waiting {
     job: Job,
+    round: u64,
     prepared: Prepared,
 }
 
@@ -203,17 +229,28 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, job: Job) {
+    fn is_stale(&self, round: u64) -> bool {
+        round != self.round.load(Ordering::Relaxed)
+    }
+
+    fn take(&mut self, Numbered { job, round }: Numbered) {
+        if self.is_stale(round) {
+            return;
+        }
         if let Some(known) = self.cache.get(&job.text) {
             return self.send(job.unit, job.ticket, Ok(known));
         }
         match self.backend.prepare(&job.text) {
-            Ok(prepared) => self.batcher.push(Waiting { job, prepared }),
+            Ok(prepared) => self.batcher.push(Waiting { job, round, prepared }),
             Err(e) => self.send(job.unit, job.ticket, Err(e)),
         }
     }
 
-    fn encode(&mut self, batch: Vec<Waiting>) {
+    fn encode(&mut self, mut batch: Vec<Waiting>) {
+        batch.retain(|w| !self.is_stale(w.round));
+        if batch.is_empty() {
+            return;
+        }
         let prepared: Vec<Prepared> = batch.iter().map(|w| w.prepared.clone()).collect();
         let rows = self.backend.encode(&prepared);
         let Ok(rows) = rows else {
@@ -231,7 +268,8 @@ impl Worker {
                 let result = self.backend.encode(std::slice::from_ref(&waiting.prepared)).and_then(|rows| {
                     rows.first().map_or_else(|| Err(Error::new(Code::EncoderFailed, "no row")), |r| vector(r))
                 });
-                let again = waiting.job.retry_until.is_some_and(|until| monotonic() < until);
+                let again =
+                    waiting.job.retry_until.is_some_and(|until| monotonic() < until) && !self.is_stale(waiting.round);
                 if result.is_ok() || !again {
                     break result;
                 }

@@ -1,16 +1,17 @@
 //! Runs the commit machine's commands: one transaction moves inputs' offsets, outputs and changelog
 //! together (I1); the store is written after it, once (I2).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::failpoint::{Failpoint, Fault, Side};
 use super::machine::{Command, Event, Machine, State as Phase};
 use crate::clock::{monotonic, wall_millis};
-use crate::error::{Action, Error, Result};
-use crate::sink::{CommitError, Delivered, Output, TransactionalProducer};
-use crate::source::GroupMetadata;
-use crate::state::{Db, Positions, State};
+use crate::config::Sabotage;
+use crate::error::{Action, Code, Error};
+use crate::sink::{Call, CommitError, Delivered, InputOffset, Output, Transactions};
+use crate::state::{Positions, State, Store};
 use crate::topology::{Role, Topology};
 
 /// What the task thread must do after a commit was tried.
@@ -28,12 +29,22 @@ pub enum Step {
     Stop(Error),
 }
 
+/// Faults on purpose, for tests.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Breaks a guarantee.
+    pub sabotage: Option<Sabotage>,
+    /// Breaks a step.
+    pub failpoint: Option<Failpoint>,
+}
+
 /// Owns the producer and the open transaction.
 #[derive(Debug)]
-pub struct Committer {
-    producer: TransactionalProducer,
+pub struct Committer<P> {
+    producer: P,
     machine: Machine,
     names: HashMap<Role, String>,
+    limit: Duration,
     opened: Option<Instant>,
     records: usize,
     bytes: usize,
@@ -42,27 +53,30 @@ pub struct Committer {
     /// Next changelog offset of each unit as of the last commit.
     changelog: Delivered,
     failed: Option<CommitError>,
+    faults: Faults,
 }
 
-impl Committer {
+impl<P: Transactions> Committer<P> {
     /// Around a fenced producer.
     #[must_use]
-    pub fn new(producer: TransactionalProducer, topology: &Topology) -> Self {
+    pub fn new(producer: P, topology: &Topology, faults: Faults) -> Self {
         Self {
             producer,
             machine: Machine::default(),
             names: Role::ALL.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
+            limit: topology.main.commit.transaction_timeout,
             opened: None,
             records: 0,
             bytes: 0,
             offsets: BTreeMap::new(),
             changelog: HashMap::new(),
             failed: None,
+            faults,
         }
     }
 
     /// After a rebuild: the new producer; the transaction before it is forgotten.
-    pub fn replace(&mut self, producer: TransactionalProducer) {
+    pub fn replace(&mut self, producer: P) {
         self.producer = producer;
         self.machine.step(Event::Done);
         self.forget();
@@ -92,7 +106,7 @@ impl Committer {
     }
 
     /// Serves delivery reports.
-    pub fn poll(&self) {
+    pub fn poll(&mut self) {
         self.producer.poll();
     }
 
@@ -104,7 +118,7 @@ impl Committer {
         if self.machine.state() == Phase::Idle {
             self.machine.step(Event::Work);
             self.opened = Some(monotonic());
-            if let Err(e) = self.producer.begin() {
+            if let Err(e) = self.begin() {
                 self.failed = Some(e);
                 return;
             }
@@ -113,9 +127,7 @@ impl Committer {
         self.offsets.insert((partition, role), next);
         for o in outputs {
             self.bytes += o.bytes();
-            let sent =
-                self.producer.send(&self.names[&o.role], o.partition, &o.key, o.value.as_deref(), &o.headers, false);
-            if let Err(e) = sent {
+            if let Err(e) = self.producer.send(&self.names[&o.role], &o) {
                 self.failed = Some(e);
                 return;
             }
@@ -130,47 +142,41 @@ impl Committer {
 
     /// Commits what is open. `group` is the metadata of the generation that every record of the
     /// transaction belongs to; without it nothing can be committed (I5).
-    pub fn commit(&mut self, state: &mut State<Db>, group: Option<Arc<GroupMetadata>>) -> Step {
+    pub fn commit<S: Store>(&mut self, state: &mut State<S>, group: Option<Arc<P::Group>>) -> Step {
         if self.machine.state() == Phase::Idle && self.failed.is_none() {
             return Step::Nothing;
         }
-        let event = match self.failed.take() {
-            Some(e) => return self.run(Event::Failed(e.action), Some(e.error), state, group),
-            None => Event::Due,
-        };
-        self.run(event, None, state, group)
+        let group = group.as_deref();
+        if let Some(e) = self.failed.take() {
+            return self.run(Event::Failed(e.action), Some(e.error), state, group);
+        }
+        if self.opened.is_some_and(|t| t.elapsed() >= self.limit) {
+            let why = format!("the transaction was open for longer than {:?}", self.limit);
+            return self.run(Event::Expired, Some(Error::new(Code::TransactionAborted, why)), state, group);
+        }
+        self.run(Event::Due, None, state, group)
     }
 
     /// Rolls back what is open.
-    pub fn lose(&mut self, state: &mut State<Db>) -> Step {
+    pub fn lose<S: Store>(&mut self, state: &mut State<S>) -> Step {
         if self.machine.state() == Phase::Idle {
             return Step::Nothing;
         }
-        let why = Error::new(crate::error::Code::TransactionAborted, "partitions were lost");
+        let why = Error::new(Code::TransactionAborted, "partitions were lost");
         self.run(Event::Lost, Some(why), state, None)
     }
 
-    fn run(
+    fn run<S: Store>(
         &mut self,
         event: Event,
-        cause: Option<Error>,
-        state: &mut State<Db>,
-        group: Option<Arc<GroupMetadata>>,
+        mut cause: Option<Error>,
+        state: &mut State<S>,
+        group: Option<&P::Group>,
     ) -> Step {
-        let mut cause = cause;
         let mut delivered = Delivered::new();
-        let mut queue: std::collections::VecDeque<Command> = self.machine.step(event).into();
+        let mut queue: VecDeque<Command> = self.machine.step(event).into();
         while let Some(command) = queue.pop_front() {
-            let done = match command {
-                Command::Begin => self.producer.begin(),
-                Command::Drain => self.drain(state).map(|d| delivered = d),
-                Command::SendOffsets => self.send_offsets(group.as_deref()),
-                Command::Commit => self.producer.commit(),
-                Command::Apply => match self.apply(state, &delivered) {
-                    Ok(()) => Ok(()),
-                    Err(error) => Err(CommitError { action: Action::Stop, error }),
-                },
-                Command::Abort => self.producer.abort(),
+            match command {
                 Command::Rollback => {
                     state.abort();
                     self.forget();
@@ -183,8 +189,9 @@ impl Committer {
                     return Step::Rebuild(cause.unwrap_or_else(lost));
                 }
                 Command::Stop => return Step::Stop(cause.unwrap_or_else(lost)),
-            };
-            match done {
+                _ => {}
+            }
+            match self.perform(command, state, group, &mut delivered) {
                 // Abort is followed by its rollback; every other command waits for its own success.
                 Ok(()) if command == Command::Abort => {}
                 Ok(()) => queue.extend(self.machine.step(Event::Done)),
@@ -198,6 +205,55 @@ impl Committer {
         Step::Committed
     }
 
+    fn perform<S: Store>(
+        &mut self,
+        command: Command,
+        state: &mut State<S>,
+        group: Option<&P::Group>,
+        delivered: &mut Delivered,
+    ) -> Outcome<()> {
+        self.strike(command, Side::Before)?;
+        match command {
+            Command::Drain => *delivered = self.drain(state)?,
+            Command::SendOffsets => {
+                if self.faults.sabotage == Some(Sabotage::ApplyBeforeCommit) {
+                    self.apply(state, delivered)?;
+                }
+                self.send_offsets(group)?;
+            }
+            Command::Commit => self.producer.commit()?,
+            Command::Apply => self.apply(state, delivered)?,
+            Command::Abort => self.producer.abort()?,
+            Command::Begin | Command::Rollback | Command::Rebuild | Command::Stop => {}
+        }
+        self.strike(command, Side::After)
+    }
+
+    fn begin(&mut self) -> Outcome<()> {
+        self.strike(Command::Begin, Side::Before)?;
+        self.producer.begin()?;
+        self.strike(Command::Begin, Side::After)
+    }
+
+    fn strike(&mut self, command: Command, side: Side) -> Outcome<()> {
+        let Some(fault) = self.faults.failpoint.as_mut().and_then(|f| f.pass(command, side)) else {
+            return Ok(());
+        };
+        tracing::warn!(?command, ?side, ?fault, "failpoint");
+        let call = match command {
+            Command::Begin => Call::Begin,
+            Command::Drain => Call::Deliver,
+            Command::SendOffsets => Call::Offsets,
+            Command::Abort => Call::Abort,
+            _ => Call::Commit,
+        };
+        match fault {
+            Fault::Abort => die(),
+            Fault::Error => Err(CommitError::refused(call, side == Side::Before)),
+            Fault::Timeout => Err(CommitError::timed_out(call)),
+        }
+    }
+
     fn forget(&mut self) {
         self.opened = None;
         self.records = 0;
@@ -206,26 +262,35 @@ impl Committer {
         self.failed = None;
     }
 
-    fn drain(&self, state: &State<Db>) -> std::result::Result<Delivered, CommitError> {
+    fn drain<S: Store>(&mut self, state: &State<S>) -> Outcome<Delivered> {
         let topic = &self.names[&Role::Changelog];
-        for (key, value) in state.overlay().iter() {
-            let partition = key.get(1..5).map_or(0, |b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]));
-            self.producer.send(topic, partition, key, value, &Vec::new(), true)?;
+        for (i, (key, value)) in state.overlay().iter().enumerate() {
+            if self.faults.sabotage == Some(Sabotage::ChangelogDropped) && i % 7 == 3 {
+                continue;
+            }
+            let unit = key.get(1..5).map_or(0, |b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]));
+            self.producer.log_change(topic, unit, key, value)?;
         }
         self.producer.drain()
     }
 
-    fn send_offsets(&self, group: Option<&GroupMetadata>) -> std::result::Result<(), CommitError> {
+    fn send_offsets(&mut self, group: Option<&P::Group>) -> Outcome<()> {
         let Some(group) = group else {
-            let error = Error::new(crate::error::Code::TransactionAborted, "the assignment has changed");
+            let error = Error::new(Code::TransactionAborted, "the assignment has changed");
             return Err(CommitError { action: Action::Abort, error });
         };
-        let offsets =
-            self.offsets.iter().map(|((partition, role), next)| (self.names[role].as_str(), *partition, *next));
-        self.producer.send_offsets(offsets, group)
+        let offset = |((unit, role), next): (&(i32, Role), &i64)| InputOffset {
+            topic: self.names[role].clone(),
+            partition: *unit,
+            next: *next,
+        };
+        let offsets: Vec<InputOffset> = self.offsets.iter().map(offset).collect();
+        self.producer.send_offsets(&offsets, group)
     }
 
-    fn apply(&mut self, state: &mut State<Db>, delivered: &Delivered) -> Result<()> {
+    /// The store is written once, behind the commit; what fails here ends the process.
+    fn apply<S: Store>(&mut self, state: &mut State<S>, delivered: &Delivered) -> Outcome<()> {
+        let stop = |error: Error| CommitError { action: Action::Stop, error };
         for (unit, last) in delivered {
             self.changelog.insert(*unit, last + 1);
         }
@@ -237,14 +302,24 @@ impl Committer {
         let mut extra = Vec::new();
         for (unit, inputs) in units {
             let changelog = self.changelog.get(&unit).copied().unwrap_or_default();
-            let mut all = state.store().positions(unit)?.map(|p| p.inputs).unwrap_or_default();
+            let mut all = Positions::of(state.store(), unit).map_err(stop)?.map(|p| p.inputs).unwrap_or_default();
             all.extend(inputs);
-            extra.push(Db::positions_change(unit, &Positions { changelog, inputs: all, saved_at }));
+            extra.push(Positions { changelog, inputs: all, saved_at }.change(unit));
         }
-        state.commit(extra)
+        state.commit(extra).map_err(stop)
     }
 }
 
+/// As `kill -9` would; a test in this process catches it.
+fn die() -> ! {
+    if cfg!(test) {
+        std::panic::panic_any("died at a failpoint");
+    }
+    std::process::abort()
+}
+
+type Outcome<T> = std::result::Result<T, CommitError>;
+
 fn lost() -> Error {
-    Error::new(crate::error::Code::TransactionAborted, "the transaction was rolled back")
+    Error::new(Code::TransactionAborted, "the transaction was rolled back")
 }

@@ -1,7 +1,10 @@
 //! All stages in order, and the one place where order is decided.
 
 mod commit;
+#[cfg(test)]
+mod crash_matrix;
 mod engine;
+mod failpoint;
 mod machine;
 mod outputs;
 mod registry;
@@ -11,10 +14,11 @@ mod task;
 mod unit;
 mod write_path;
 
-pub use commit::{Committer, Step as CommitStep};
+pub use commit::{Committer, Faults, Step as CommitStep};
 pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
+pub use failpoint::{Failpoint, Fault, STEPS, Side};
 pub use machine::{Command, Event as MachineEvent, Machine, State as MachineState};
 pub use registry::Registry;
 pub use summary::Summary;
-pub use task::{OnOutput, OnProgress, Rejoin, Remake, RunOptions, Task, TaskParts};
+pub use task::{OnOutput, OnProgress, OnRestore, Rejoin, Remake, RunOptions, Task, TaskParts};
 pub use unit::Unit;

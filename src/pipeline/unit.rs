@@ -11,7 +11,8 @@ use crate::schema::{Boundary, Calibration, Scope, Versions};
 use crate::score::History;
 use crate::sink::Output;
 use crate::source::{At, partition_of};
-use crate::state::{self, Kind, State, Store, UnitMeta, key};
+use crate::state::{self, Kind, State, Store, UnitMeta, key, topic_key};
+use crate::topology::Role;
 
 /// Honeypots of a boundary in force.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub struct Unit {
     next_expiry: HashMap<Boundary, Millis>,
     registry_seen: Option<u64>,
     meta_changed: bool,
+    /// Topic ids that the state doesn't hold yet.
+    unnoted: BTreeMap<Role, String>,
 }
 
 /// Sessions looked at in one sweep.
@@ -49,7 +52,18 @@ impl Unit {
     ///
     /// # Errors
     /// `state_failed`, `state_format`.
-    pub fn load<S: Store>(partition: i32, positions: BTreeMap<String, i64>, state: &State<S>) -> Result<Self> {
+    pub fn load<S: Store>(
+        partition: i32,
+        positions: BTreeMap<String, i64>,
+        topics: BTreeMap<Role, String>,
+        state: &State<S>,
+    ) -> Result<Self> {
+        let mut unnoted = BTreeMap::new();
+        for (role, id) in topics {
+            if state.get(&topic_key(partition, role))?.is_none() {
+                unnoted.insert(role, id);
+            }
+        }
         let meta = match state.get(&meta_key(partition))? {
             Some(bytes) => state::decode(&bytes)?,
             None => UnitMeta::default(),
@@ -67,6 +81,7 @@ impl Unit {
             next_expiry: HashMap::new(),
             registry_seen: None,
             meta_changed: false,
+            unnoted,
         })
     }
 
@@ -84,6 +99,9 @@ impl Unit {
 
     /// Puts chain head and versions into the overlay; called before each commit.
     pub fn flush<S: Store>(&mut self, state: &mut State<S>) {
+        for (role, id) in std::mem::take(&mut self.unnoted) {
+            state.put(topic_key(self.partition, role), state::encode(&id));
+        }
         if std::mem::take(&mut self.meta_changed) {
             state.put(meta_key(self.partition), state::encode(&self.meta));
         }

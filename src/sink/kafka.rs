@@ -2,9 +2,8 @@
 //! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
 #![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
 
-use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -12,6 +11,8 @@ use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::Output;
+use super::transactions::{CommitError, Delivered, InputOffset, Transactions};
 use super::triage::{Call, Failure, triage};
 use crate::clock::monotonic;
 use crate::error::{Action, Code, Error, Result};
@@ -20,31 +21,6 @@ use crate::source::GroupMetadata;
 
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
-
-/// A failed step of a transaction with what to do about it.
-#[derive(Debug)]
-pub struct CommitError {
-    /// What to do.
-    pub action: Action,
-    /// Why.
-    pub error: Error,
-}
-
-impl CommitError {
-    fn of(call: Call, e: &KafkaError) -> Self {
-        let failure = Failure::of(call, e);
-        let action = triage(failure);
-        let code = match action {
-            Action::Rebuild => Code::TransactionUnknown,
-            Action::Stop => Code::BrokerRefused,
-            _ => Code::TransactionAborted,
-        };
-        Self { action, error: Error::new(code, format!("{call:?}: {e}")) }
-    }
-}
-
-/// Changelog offsets of delivered records, by unit: the last one.
-pub type Delivered = HashMap<i32, i64>;
 
 #[derive(Debug, Default)]
 struct Deliveries {
@@ -95,12 +71,15 @@ impl ProducerContext for Context {
 pub struct TransactionalProducer {
     producer: BaseProducer<Context>,
     transactional: bool,
-    open: bool,
+    timeout: Duration,
+    opened: Option<Instant>,
 }
+
+type Outcome<T> = std::result::Result<T, CommitError>;
 
 impl std::fmt::Debug for TransactionalProducer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TransactionalProducer").field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("TransactionalProducer").field("opened", &self.opened).finish_non_exhaustive()
     }
 }
 
@@ -131,7 +110,7 @@ impl TransactionalProducer {
         let producer: BaseProducer<Context> = config
             .create_with_context(Context::default())
             .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
-        let this = Self { producer, transactional: transactional_id.is_some(), open: false };
+        let this = Self { producer, transactional: transactional_id.is_some(), timeout, opened: None };
         if this.transactional {
             this.fence()?;
         }
@@ -151,25 +130,8 @@ impl TransactionalProducer {
         }
     }
 
-    /// Begins a transaction unless one is open.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn begin(&mut self) -> std::result::Result<(), CommitError> {
-        if self.open || !self.transactional {
-            self.open = true;
-            return Ok(());
-        }
-        self.producer.begin_transaction().map_err(|e| CommitError::of(Call::Begin, &e))?;
-        self.open = true;
-        Ok(())
-    }
-
     /// Hands a record to the client; a full queue is waited for.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn send(
+    fn hand_over(
         &self,
         topic: &str,
         partition: i32,
@@ -177,7 +139,7 @@ impl TransactionalProducer {
         value: Option<&[u8]>,
         headers: &Headers,
         changelog: bool,
-    ) -> std::result::Result<(), CommitError> {
+    ) -> Outcome<()> {
         let mut record = BaseRecord::with_opaque_to(topic, usize::from(changelog)).partition(partition).key(key);
         if let Some(v) = value {
             record = record.payload(v);
@@ -189,14 +151,14 @@ impl TransactionalProducer {
             }
             record = record.headers(owned);
         }
-        let deadline = monotonic() + CALL;
+        let deadline = self.deadline();
         loop {
             match self.producer.send(record) {
                 Ok(()) => return Ok(()),
                 Err((e, back)) => {
                     let failed = CommitError::of(Call::Send, &e);
                     if failed.action != Action::RetrySame || monotonic() > deadline {
-                        return Err(CommitError { action: escalate(failed.action), error: failed.error });
+                        return Err(failed.escalated());
                     }
                     record = back;
                     self.producer.poll(Duration::from_millis(1));
@@ -205,17 +167,41 @@ impl TransactionalProducer {
         }
     }
 
-    /// Serves delivery reports.
-    pub fn poll(&self) {
-        self.producer.poll(Duration::ZERO);
+    /// A call ends before the broker would end the transaction (I6).
+    fn deadline(&self) -> Instant {
+        let call = monotonic() + CALL;
+        self.opened.map_or(call, |t| call.min(t + self.timeout))
     }
 
-    /// Waits until all records are delivered; returns the changelog's last offsets.
-    ///
-    /// # Errors
-    /// A failed delivery, or the deadline.
-    pub fn drain(&self) -> std::result::Result<Delivered, CommitError> {
-        let deadline = monotonic() + CALL;
+    fn rest(&self) -> Duration {
+        self.deadline().saturating_duration_since(monotonic()).max(Duration::from_millis(100))
+    }
+}
+
+impl Transactions for TransactionalProducer {
+    type Group = GroupMetadata;
+
+    fn begin(&mut self) -> Outcome<()> {
+        if self.opened.is_some() {
+            return Ok(());
+        }
+        if self.transactional {
+            self.producer.begin_transaction().map_err(|e| CommitError::of(Call::Begin, &e))?;
+        }
+        self.opened = Some(monotonic());
+        Ok(())
+    }
+
+    fn send(&mut self, topic: &str, o: &Output) -> Outcome<()> {
+        self.hand_over(topic, o.partition, &o.key, o.value.as_deref(), &o.headers, false)
+    }
+
+    fn log_change(&mut self, topic: &str, unit: i32, key: &[u8], value: Option<&[u8]>) -> Outcome<()> {
+        self.hand_over(topic, unit, key, value, &Vec::new(), true)
+    }
+
+    fn drain(&mut self) -> Outcome<Delivered> {
+        let deadline = self.deadline();
         while self.producer.flush(Duration::ZERO).is_err() {
             self.producer.poll(Duration::ZERO);
             if self.producer.in_flight_count() == 0 {
@@ -234,52 +220,37 @@ impl TransactionalProducer {
         }
     }
 
-    /// Adds the inputs' next offsets.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn send_offsets<'a>(
-        &self,
-        offsets: impl Iterator<Item = (&'a str, i32, i64)>,
-        group: &GroupMetadata,
-    ) -> std::result::Result<(), CommitError> {
+    fn send_offsets(&mut self, offsets: &[InputOffset], group: &GroupMetadata) -> Outcome<()> {
         if !self.transactional {
             return Ok(());
         }
         let mut list = TopicPartitionList::new();
-        for (topic, partition, next) in offsets {
-            drop(list.add_partition_offset(topic, partition, Offset::Offset(next)));
+        for o in offsets {
+            drop(list.add_partition_offset(&o.topic, o.partition, Offset::Offset(o.next)));
         }
-        let deadline = monotonic() + CALL;
+        let deadline = self.deadline();
         loop {
-            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, CALL) else {
+            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, self.rest()) else {
                 return Ok(());
             };
             let failed = CommitError::of(Call::Offsets, &e);
             if failed.action != Action::RetrySame || monotonic() > deadline {
-                return Err(CommitError { action: escalate(failed.action), error: failed.error });
+                return Err(failed.escalated());
             }
         }
     }
 
-    /// Commits what was drained.
-    ///
-    /// # Errors
-    /// By triage; an unknown outcome is `Rebuild`.
-    pub fn commit(&mut self) -> std::result::Result<(), CommitError> {
-        self.open = false;
+    fn commit(&mut self) -> Outcome<()> {
+        let rest = self.rest();
+        self.opened = None;
         if !self.transactional {
             return Ok(());
         }
-        self.producer.commit_transaction(CALL).map_err(|e| CommitError::of(Call::Commit, &e))
+        self.producer.commit_transaction(rest).map_err(|e| CommitError::of(Call::Commit, &e))
     }
 
-    /// Aborts; queued records are dropped.
-    ///
-    /// # Errors
-    /// By triage.
-    pub fn abort(&mut self) -> std::result::Result<(), CommitError> {
-        self.open = false;
+    fn abort(&mut self) -> Outcome<()> {
+        self.opened = None;
         if !self.transactional {
             return Ok(());
         }
@@ -297,9 +268,8 @@ impl TransactionalProducer {
         drop(self.producer.context().with(std::mem::take));
         result
     }
-}
 
-/// A call that may be repeated, but was for too long.
-fn escalate(action: Action) -> Action {
-    if action == Action::RetrySame { Action::Abort } else { action }
+    fn poll(&mut self) {
+        self.producer.poll(Duration::ZERO);
+    }
 }

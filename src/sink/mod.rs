@@ -2,14 +2,16 @@
 
 mod kafka;
 mod publish;
+mod transactions;
 mod triage;
 
 use crate::schema::Headers;
 use crate::topology::Role;
 
-pub use kafka::{CommitError, Delivered, TransactionalProducer};
+pub use kafka::TransactionalProducer;
 pub use publish::{Publication, publish};
-pub use triage::{Failure, triage};
+pub use transactions::{CommitError, Delivered, InputOffset, Transactions};
+pub use triage::{Call, Failure, triage};
 
 /// A record to be written in this transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -56,21 +56,41 @@ impl Failure {
     }
 }
 
-/// What to do. An unknown outcome of a commit is always a rebuild; authorisation never heals by itself.
-#[must_use]
-pub fn triage(f: Failure) -> Action {
-    let denied = matches!(
-        f.code,
+/// Rights, versions and limits that no repetition mends: a person must.
+fn never_heals(code: E) -> bool {
+    matches!(
+        code,
         E::TransactionalIdAuthorizationFailed
             | E::TopicAuthorizationFailed
             | E::GroupAuthorizationFailed
             | E::ClusterAuthorizationFailed
             | E::SaslAuthenticationFailed
             | E::Authentication
+            | E::UnsupportedSASLMechanism
+            | E::IllegalSASLState
+            | E::SecurityDisabled
+            | E::SSL
             | E::UnsupportedFeature
+            | E::UnsupportedVersion
+            | E::UnsupportedForMessageFormat
+            | E::UnsupportedCompressionType
             | E::InvalidTransactionTimeout
-    );
-    if denied {
+            | E::InvalidConfig
+            | E::InvalidTopic
+            | E::InvalidRecord
+            | E::InvalidRequiredAcks
+            | E::InvalidTimestamp
+            | E::MessageSizeTooLarge
+            | E::PolicyViolation
+            | E::FencedInstanceId
+    )
+}
+
+/// What to do: total over calls, codes and the client's three predicates. An unknown outcome of a commit is
+/// always a rebuild; rights, versions and limits never heal by themselves.
+#[must_use]
+pub fn triage(f: Failure) -> Action {
+    if never_heals(f.code) {
         return Action::Stop;
     }
     match f.call {
@@ -89,57 +109,92 @@ pub fn triage(f: Failure) -> Action {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
+    use rdkafka::types::RDKafkaRespErr;
+
     use super::*;
 
     const CALLS: [Call; 7] =
         [Call::Init, Call::Begin, Call::Send, Call::Deliver, Call::Offsets, Call::Commit, Call::Abort];
-    const CODES: [E; 14] = [
-        E::Fenced,
-        E::ProducerFenced,
-        E::InvalidProducerEpoch,
-        E::InvalidProducerIdMapping,
-        E::State,
-        E::OperationTimedOut,
-        E::MessageTimedOut,
-        E::QueueFull,
-        E::IllegalGeneration,
-        E::UnknownMemberId,
-        E::RebalanceInProgress,
-        E::TransactionalIdAuthorizationFailed,
-        E::MessageSizeTooLarge,
-        E::Fail,
-    ];
+
+    /// Every code that librdkafka knows.
+    fn codes() -> Vec<E> {
+        (-200..=200).filter_map(|n| RDKafkaRespErr::try_from(n).ok()).map(E::from).collect()
+    }
+
+    fn failures() -> impl Iterator<Item = Failure> {
+        codes().into_iter().flat_map(|code| {
+            CALLS.into_iter().flat_map(move |call| {
+                (0..8).map(move |bits| Failure {
+                    call,
+                    code,
+                    fatal: bits & 1 != 0,
+                    retriable: bits & 2 != 0,
+                    abortable: bits & 4 != 0,
+                })
+            })
+        })
+    }
 
     /// The rules that nothing may bend, over every call, code and combination of predicates.
     #[test]
     fn total_and_safe() {
-        for call in CALLS {
-            for code in CODES {
-                for bits in 0..8 {
-                    let f = Failure {
+        assert!(codes().len() > 165);
+        for f in failures() {
+            let action = triage(f);
+            if never_heals(f.code) {
+                assert_eq!(action, Action::Stop, "{f:?}");
+                continue;
+            }
+            if f.fatal && f.call != Call::Init {
+                assert_eq!(action, Action::Rebuild, "a fatal client is replaced: {f:?}");
+            }
+            if f.call == Call::Commit && !f.abortable {
+                assert_eq!(action, Action::Rebuild, "an unknown outcome is a rebuild: {f:?}");
+            }
+            if f.call == Call::Deliver {
+                assert_ne!(action, Action::RetrySame, "a failed delivery is never produced again: {f:?}");
+            }
+            assert_ne!(action, Action::DeadLetter, "{f:?}");
+        }
+    }
+
+    /// One row a code: actions by call, without a predicate and when it is retriable, abortable, fatal. The
+    /// table is read by people: a change in it is a change of what a fault does.
+    #[test]
+    fn the_table_is_as_reviewed() {
+        let short = |a: Action| match a {
+            Action::RetrySame => 'r',
+            Action::Abort => 'a',
+            Action::Rebuild => 'B',
+            Action::DeadLetter => 'd',
+            Action::Stop => 'S',
+        };
+        let mut table = String::from(
+            "# code: init begin send deliver offsets commit abort, each plain/retriable/abortable/fatal\n\
+             # r retry the same call, a abort, B rebuild, S stop\n",
+        );
+        for code in codes() {
+            write!(table, "{code:?}:").unwrap();
+            for call in CALLS {
+                let cell = [0, 2, 4, 1].map(|bits| {
+                    short(triage(Failure {
                         call,
                         code,
                         fatal: bits & 1 != 0,
                         retriable: bits & 2 != 0,
                         abortable: bits & 4 != 0,
-                    };
-                    let action = triage(f);
-                    if code == E::TransactionalIdAuthorizationFailed {
-                        assert_eq!(action, Action::Stop, "{f:?}");
-                        continue;
-                    }
-                    if f.fatal && call != Call::Init {
-                        assert_eq!(action, Action::Rebuild, "a fatal client is replaced: {f:?}");
-                    }
-                    if call == Call::Commit && !f.abortable {
-                        assert_eq!(action, Action::Rebuild, "an unknown outcome is a rebuild: {f:?}");
-                    }
-                    if call == Call::Deliver {
-                        assert_ne!(action, Action::RetrySame, "a failed delivery is never produced again: {f:?}");
-                    }
-                    assert_ne!(action, Action::DeadLetter, "{f:?}");
-                }
+                    }))
+                });
+                write!(table, " {}", cell.iter().collect::<String>()).unwrap();
             }
+            table.push('\n');
         }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/triage.txt");
+        if std::env::var_os("MEMSLUICE_BLESS").is_some() {
+            std::fs::write(path, &table).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), table, "MEMSLUICE_BLESS=1 writes it anew");
     }
 }

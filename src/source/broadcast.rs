@@ -1,6 +1,7 @@
 //! Broadcast topics: read whole at start to their high watermark, then followed.
 #![allow(clippy::disallowed_methods)] // blocking calls with their own deadlines, never on a tokio worker
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
@@ -54,13 +55,14 @@ impl BroadcastReader {
             let mut next = bounds.low;
             if bounds.high > bounds.low {
                 tail::read(&consumer, &name, 0, bounds.low, |m| {
+                    let Some(m) = m else { return Ok(ControlFlow::Continue(())) };
                     next = m.offset() + 1;
                     whole.push(BroadcastRecord {
                         role,
                         key: m.key().unwrap_or_default().to_vec(),
                         value: m.payload().map(<[u8]>::to_vec),
                     });
-                    Ok(())
+                    Ok(ControlFlow::Continue(()))
                 })?;
             }
             let added = list.add_partition_offset(&name, 0, Offset::Offset(next));

@@ -18,6 +18,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::{At, Budget, Fetched};
 use crate::clock::monotonic;
+use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Headers, header};
 use crate::topology::{Assignor, Role, Topology};
@@ -70,6 +71,8 @@ pub type GroupMetadata = ConsumerGroupMetadata;
 #[derive(Clone, Default)]
 pub struct Snapshot {
     inner: Arc<Mutex<Option<Published>>>,
+    /// Sabotage only: any generation will do.
+    blind: bool,
 }
 
 type Published = (u64, Arc<GroupMetadata>);
@@ -85,7 +88,7 @@ impl Snapshot {
     #[must_use]
     pub fn of(&self, generation: u64) -> Option<Arc<ConsumerGroupMetadata>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.as_ref().filter(|(g, _)| *g == generation).map(|(_, m)| m.clone())
+        inner.as_ref().filter(|(g, _)| *g == generation || self.blind).map(|(_, m)| m.clone())
     }
 
     fn set(&self, value: Option<(u64, Arc<ConsumerGroupMetadata>)>) {
@@ -138,6 +141,8 @@ pub struct StartOptions<'a> {
     pub budget: Budget,
     /// The task thread's heartbeat.
     pub task: Heartbeat,
+    /// Breaks a guarantee, for tests.
+    pub sabotage: Option<Sabotage>,
 }
 
 /// The running poll thread, as the task thread sees it.
@@ -277,7 +282,7 @@ impl PollThread {
             .map_err(|e| Error::with(Code::ConfigInvalid, "the consumer can't be made", e))?;
         let topics: Vec<&str> = names.iter().map(|(n, _)| n.as_str()).collect();
         consumer.subscribe(&topics).map_err(|e| Error::with(Code::BrokerRefused, "can't subscribe", e))?;
-        let snapshot = Snapshot::default();
+        let snapshot = Snapshot { blind: o.sabotage == Some(Sabotage::FreshGroupMetadata), ..Snapshot::default() };
         let heartbeat = Heartbeat::default();
         let poller = Poller {
             consumer,
@@ -292,6 +297,7 @@ impl PollThread {
             assigned,
             current: 0,
             published: 0,
+            sabotage: o.sabotage,
             epoch_moves: o.topology.main.consumer.assignor == Assignor::ConsumerRange,
             partitions: Vec::new(),
             paused: HashSet::new(),
@@ -309,6 +315,12 @@ impl PollThread {
     pub fn bump(&self, current: u64) -> Option<u64> {
         let next = current + 1;
         self.generation.compare_exchange(current, next, Ordering::SeqCst, Ordering::SeqCst).ok().map(|_| next)
+    }
+
+    /// Whether no rebalance came since.
+    #[must_use]
+    pub fn is_current(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::SeqCst) == generation
     }
 
     /// Leaves the group and waits. The task thread must keep answering revokes meanwhile, so this is
@@ -349,7 +361,8 @@ fn settings(o: &StartOptions<'_>) -> ClientConfig {
             c.set("group.protocol", "consumer").set("group.remote.assignor", "range");
         }
         _ => {
-            c.set("partition.assignment.strategy", "range")
+            let sticky = o.sabotage == Some(Sabotage::CooperativeSticky);
+            c.set("partition.assignment.strategy", if sticky { "cooperative-sticky" } else { "range" })
                 .set("session.timeout.ms", main.consumer.session_timeout.as_millis().to_string());
         }
     }
@@ -371,6 +384,7 @@ struct Poller {
     current: u64,
     published: u64,
     epoch_moves: bool,
+    sabotage: Option<Sabotage>,
     partitions: Vec<(Role, i32)>,
     paused: HashSet<(Role, i32)>,
 }
@@ -481,7 +495,8 @@ impl Poller {
                 None => break,
                 Some(Ok(message)) => {
                     // A rebalance inside the poll made this generation old.
-                    let fresh = generation == self.current && self.generation.load(Ordering::SeqCst) == generation;
+                    let fresh = generation == self.current && self.generation.load(Ordering::SeqCst) == generation
+                        || self.sabotage == Some(Sabotage::GenerationFilterOff);
                     if let Some(record) =
                         fresh.then(|| fetched(&message, self.consumer.context(), generation)).flatten()
                     {
@@ -526,7 +541,8 @@ impl Poller {
     /// would hold generation -1, so it is taken once; under KIP-848 the epoch moves with each poll.
     fn publish(&mut self) {
         let generation = self.generation.load(Ordering::SeqCst);
-        let fresh = self.assigned.load(Ordering::SeqCst) && generation == self.current;
+        let blind = self.sabotage == Some(Sabotage::FreshGroupMetadata);
+        let fresh = self.assigned.load(Ordering::SeqCst) && (generation == self.current || blind);
         if !fresh || (!self.epoch_moves && self.published == generation) {
             return;
         }

@@ -10,6 +10,7 @@ mod merge;
 mod mock;
 mod murmur2;
 mod tail;
+mod topic_ids;
 
 use crate::clock::Millis;
 use crate::schema::Headers;
@@ -26,7 +27,9 @@ pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
 pub use rdkafka::config::ClientConfig as Client;
+pub(crate) use tail::passing;
 pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
+pub use topic_ids::TopicIds;
 
 /// Coordinates of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // blocking calls with their own deadlines, never on a tokio worker
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
@@ -65,10 +66,10 @@ pub fn last_record(consumer: &Reader, topic: &str, partition: i32) -> Result<Opt
         step *= 8;
         let mut last = None;
         read(consumer, topic, partition, from, |m| {
-            if m.offset() < high {
+            if let Some(m) = m.filter(|m| m.offset() < high) {
                 last = Some(m.detach());
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         if last.is_some() {
             return Ok(last);
@@ -77,7 +78,8 @@ pub fn last_record(consumer: &Reader, topic: &str, partition: i32) -> Result<Opt
     Ok(None)
 }
 
-/// Reads a partition from an offset to its committed end as it is now.
+/// Reads a partition from an offset to its committed end as it is now. `each` also gets `None` while
+/// nothing comes; it may end the read early. Says whether the end was reached.
 ///
 /// # Errors
 /// `broker_unreachable`, `restore_stalled`, and what `each` returns.
@@ -86,8 +88,8 @@ pub fn read(
     topic: &str,
     partition: i32,
     from: i64,
-    mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>) -> Result<()>,
-) -> Result<()> {
+    mut each: impl FnMut(Option<&rdkafka::message::BorrowedMessage<'_>>) -> Result<ControlFlow<()>>,
+) -> Result<bool> {
     let mut list = TopicPartitionList::new();
     list.add_partition_offset(topic, partition, Offset::Offset(from))
         .and_then(|()| consumer.assign(&list))
@@ -99,9 +101,11 @@ pub fn read(
             Some(Ok(message)) => {
                 moved = monotonic();
                 last_error = None;
-                each(&message)?;
+                if each(Some(&message))?.is_break() {
+                    return Ok(false);
+                }
             }
-            Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
+            Some(Err(KafkaError::PartitionEOF(_))) => return Ok(true),
             Some(Err(e)) if e.rdkafka_error_code().is_some_and(passing) => {
                 tracing::debug!(error = %e, "read");
                 last_error = Some(e);
@@ -109,6 +113,7 @@ pub fn read(
             Some(Err(e)) => {
                 return Err(Error::with(Code::BrokerRefused, format!("reading {topic}-{partition} failed"), e));
             }
+            None if each(None)?.is_break() => return Ok(false),
             None => {}
         }
         if moved.elapsed() > STALL {
@@ -180,13 +185,15 @@ pub fn each_record(
             continue;
         }
         read(&consumer, name, partition, start, |m| {
+            let Some(m) = m else { return Ok(ControlFlow::Continue(())) };
             let key = m.key().unwrap_or_default();
             if key != boundary.as_str().as_bytes() && !key.starts_with(of_record.as_bytes()) {
-                return Ok(());
+                return Ok(ControlFlow::Continue(()));
             }
             let timestamp = m.timestamp().to_millis().unwrap_or_default();
             let at = At { generation: 0, role, partition, offset: m.offset(), timestamp };
-            each(Fetched { at, key: Some(key.to_vec()), value: m.payload().map(<[u8]>::to_vec), headers: Vec::new() })
+            each(Fetched { at, key: Some(key.to_vec()), value: m.payload().map(<[u8]>::to_vec), headers: Vec::new() })?;
+            Ok(ControlFlow::Continue(()))
         })?;
     }
     Ok(())

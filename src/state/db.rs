@@ -1,71 +1,78 @@
 //! One RocksDB a process: one shared cache, write buffers charged to it, WAL on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, WriteBatch, WriteBufferManager,
+    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, ErrorKind, IteratorMode, Options, WriteBatch,
+    WriteBufferManager, WriteOptions,
 };
 
 use super::keys::{Kind, key};
-use super::{Positions, Store, unit};
+use super::{Change, Store};
 use crate::error::{Code, Error, Result};
 
 /// Memory of RocksDB: blocks, indexes, filters, write buffers.
 const CACHE_BYTES: usize = 128 << 20;
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
+const FOLDER: &str = "rocksdb";
+/// Where a corrupt database is put aside.
+const QUARANTINE: &str = "rocksdb-corrupt";
+/// Says that the database gave corrupt data while it ran.
+const MARKER: &str = "corrupt";
 
-/// The process's database.
+/// The process's database. A clone is another handle on it.
+#[derive(Clone)]
 pub struct Db {
-    db: DB,
+    db: Arc<DB>,
+    folder: PathBuf,
+    /// Writes go without the write-ahead log.
+    bulk: bool,
 }
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Db").finish_non_exhaustive()
+        f.debug_struct("Db").field("folder", &self.folder).finish_non_exhaustive()
     }
-}
-
-fn failed(e: rocksdb::Error) -> Error {
-    Error::with(Code::StateFailed, "RocksDB refused an operation", e)
 }
 
 impl Db {
-    /// Opens or creates the database of `identity` (application, units, stores).
+    /// Opens or creates the database of `identity` (application, units, stores). A corrupt one is put
+    /// aside, once, and an empty one takes its place: restore fills it again.
     ///
     /// # Errors
-    /// `state_failed` (also when another process holds it), `state_mismatch` when it belongs to another identity.
+    /// `state_failed` (also when another process holds it), `state_corrupt` when it was put aside before,
+    /// `state_mismatch` when it belongs to another identity.
     pub fn open(folder: &Path, identity: &str) -> Result<Self> {
         std::fs::create_dir_all(folder)
             .map_err(|e| Error::with(Code::StateFailed, format!("can't make {}", folder.display()), e))?;
-        let db = DB::open(&options(), folder.join("rocksdb"))
-            .map_err(|e| Error::with(Code::StateFailed, format!("can't open the state in {}", folder.display()), e))?;
+        let path = folder.join(FOLDER);
+        if folder.join(MARKER).exists() {
+            put_aside(folder, "it gave corrupt data")?;
+        }
+        let db = match DB::open(&options(), &path) {
+            Err(e) if e.kind() == ErrorKind::Corruption => {
+                put_aside(folder, e.as_ref())?;
+                DB::open(&options(), &path)
+            }
+            other => other,
+        }
+        .map_err(|e| Error::with(Code::StateFailed, format!("can't open the state in {}", folder.display()), e))?;
+        let this = Self { db: Arc::new(db), folder: folder.to_owned(), bulk: false };
+        this.check_identity(identity)?;
+        Ok(this)
+    }
+
+    fn check_identity(&self, identity: &str) -> Result<()> {
         let name = key(Kind::Meta, 0, &["identity"], None, &[]);
-        match db.get(&name).map_err(failed)? {
-            None => db.put(&name, identity).map_err(failed)?,
-            Some(found) if found == identity.as_bytes() => {}
+        match self.get(&name)? {
+            None => self.db.put(&name, identity).map_err(|e| self.failed(e)),
+            Some(found) if found == identity.as_bytes() => Ok(()),
             Some(found) => {
                 let found = String::from_utf8_lossy(&found).into_owned();
-                return Err(Error::new(
-                    Code::StateMismatch,
-                    format!("the state belongs to '{found}', not '{identity}'"),
-                ));
+                Err(Error::new(Code::StateMismatch, format!("the state belongs to '{found}', not '{identity}'")))
             }
         }
-        Ok(Self { db })
-    }
-
-    /// Offsets of a unit; `None` when nothing of it is here.
-    ///
-    /// # Errors
-    /// `state_failed`, `state_format`.
-    pub fn positions(&self, partition: i32) -> Result<Option<Positions>> {
-        self.get(&offsets_key(partition))?.map(|v| unit::decode(&v)).transpose()
-    }
-
-    /// The change that records offsets.
-    #[must_use]
-    pub fn positions_change(partition: i32, positions: &Positions) -> (Vec<u8>, Option<Vec<u8>>) {
-        (offsets_key(partition), Some(unit::encode(positions)))
     }
 
     /// Deletes everything of a unit.
@@ -73,27 +80,79 @@ impl Db {
     /// # Errors
     /// `state_failed`.
     pub fn wipe(&mut self, partition: i32) -> Result<()> {
-        let kinds = [
-            Kind::Offsets,
-            Kind::Unit,
-            Kind::Boundary,
-            Kind::HistorySlot,
-            Kind::Session,
-            Kind::SessionExpiry,
-            Kind::Active,
-        ];
         let mut batch = WriteBatch::default();
-        for kind in kinds {
+        for kind in Kind::OF_UNIT {
             let from = super::prefix(kind, partition);
             let to = super::prefix(kind, partition + 1);
             batch.delete_range(from, to);
         }
-        self.db.write(batch).map_err(failed)
+        self.write(batch)
+    }
+
+    /// Long replays: writes without write-ahead log, no compaction. Switched off, everything is flushed
+    /// first: a later write must never reach the disk before an earlier one.
+    ///
+    /// # Errors
+    /// `state_failed`.
+    pub fn bulk(&mut self, on: bool) -> Result<()> {
+        if self.bulk == on {
+            return Ok(());
+        }
+        if !on {
+            self.db.flush().map_err(|e| self.failed(e))?;
+        }
+        let value = if on { "true" } else { "false" };
+        let (slow, stop) = if on { ("1000", "2000") } else { ("20", "36") };
+        let options = [
+            ("disable_auto_compactions", value),
+            ("level0_slowdown_writes_trigger", slow),
+            ("level0_stop_writes_trigger", stop),
+        ];
+        self.db.set_options(&options).map_err(|e| self.failed(e))?;
+        self.bulk = on;
+        Ok(())
+    }
+
+    /// Everything written is on the disk.
+    ///
+    /// # Errors
+    /// `state_failed`.
+    pub fn flush(&self) -> Result<()> {
+        self.db.flush().map_err(|e| self.failed(e))
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<()> {
+        let mut how = WriteOptions::default();
+        how.disable_wal(self.bulk);
+        self.db.write_opt(batch, &how).map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, e: rocksdb::Error) -> Error {
+        if e.kind() != ErrorKind::Corruption {
+            return Error::with(Code::StateFailed, "RocksDB refused an operation", e);
+        }
+        // The next start puts the database aside.
+        if let Err(error) = std::fs::write(self.folder.join(MARKER), e.to_string()) {
+            tracing::error!(%error, "the corruption can't be marked");
+        }
+        Error::with(Code::StateCorrupt, "RocksDB found corrupt data; the next start rebuilds it", e)
     }
 }
 
-fn offsets_key(partition: i32) -> Vec<u8> {
-    key(Kind::Offsets, partition, &[], None, &[])
+fn put_aside(folder: &Path, why: &str) -> Result<()> {
+    let (from, to) = (folder.join(FOLDER), folder.join(QUARANTINE));
+    if to.exists() {
+        return Err(Error::new(
+            Code::StateCorrupt,
+            format!("{} is corrupt again ({why}); {} still holds the first one", from.display(), to.display()),
+        ));
+    }
+    tracing::error!(why, aside = %to.display(), "the state is corrupt: it is put aside and rebuilt from the changelog");
+    let moved = std::fs::rename(&from, &to).and_then(|()| match std::fs::remove_file(folder.join(MARKER)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    });
+    moved.map_err(|e| Error::with(Code::StateFailed, format!("{} can't be put aside", from.display()), e))
 }
 
 fn options() -> Options {
@@ -118,13 +177,13 @@ fn options() -> Options {
 
 impl Store for Db {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.get(key).map_err(failed)
+        self.db.get(key).map_err(|e| self.failed(e))
     }
 
     fn scan(&self, prefix: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut out = Vec::new();
         for item in self.db.iterator(IteratorMode::From(prefix, Direction::Forward)).take(limit) {
-            let (k, v) = item.map_err(failed)?;
+            let (k, v) = item.map_err(|e| self.failed(e))?;
             if !k.starts_with(prefix) {
                 break;
             }
@@ -133,7 +192,7 @@ impl Store for Db {
         Ok(out)
     }
 
-    fn apply(&mut self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
         let mut batch = WriteBatch::default();
         for (key, value) in changes {
             match value {
@@ -141,6 +200,6 @@ impl Store for Db {
                 None => batch.delete(key),
             }
         }
-        self.db.write(batch).map_err(failed)
+        self.write(batch)
     }
 }

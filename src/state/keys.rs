@@ -21,13 +21,27 @@ pub enum Kind {
     SessionExpiry = 7,
     /// Version in force of one calibration or honeypot set.
     Active = 8,
+    /// Id of a topic that the unit's state was built from.
+    Topic = 9,
 }
 
 impl Kind {
+    /// Kinds whose keys carry a unit, the process-wide ones left out.
+    pub const OF_UNIT: [Kind; 8] = [
+        Kind::Offsets,
+        Kind::Unit,
+        Kind::Boundary,
+        Kind::HistorySlot,
+        Kind::Session,
+        Kind::SessionExpiry,
+        Kind::Active,
+        Kind::Topic,
+    ];
+
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Active as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Topic as u8).contains(&byte)
     }
 }
 

@@ -4,7 +4,9 @@
 mod db;
 mod keys;
 mod overlay;
+mod plan;
 mod restore;
+mod standby;
 mod unit;
 
 use std::collections::BTreeMap;
@@ -14,9 +16,15 @@ use crate::error::Result;
 pub use db::Db;
 pub use keys::{Kind, key, prefix};
 pub use overlay::{Overlay, State};
-pub use restore::{Restored, Restorer, UnitPlan};
+pub use plan::UnitPlan;
+pub(crate) use restore::topic_key;
+pub use restore::{Progress, Restored, Restorer, Watch};
+pub use standby::Standby;
 pub use unit::{Chain, Positions, UnitMeta};
 pub(crate) use unit::{decode, encode};
+
+/// A key and its new value; `None` deletes.
+pub type Change = (Vec<u8>, Option<Vec<u8>>);
 
 /// Committed state.
 pub trait Store: std::fmt::Debug {
@@ -36,7 +44,7 @@ pub trait Store: std::fmt::Debug {
     ///
     /// # Errors
     /// `state_failed`.
-    fn apply(&mut self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()>;
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()>;
 }
 
 /// A store in memory: for `scan` and tests.
@@ -63,7 +71,7 @@ impl Store for MemoryStore {
         Ok(from.take_while(|(k, _)| k.starts_with(prefix)).take(limit).map(|(k, v)| (k.clone(), v.clone())).collect())
     }
 
-    fn apply(&mut self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
         for (key, value) in changes {
             match value {
                 Some(v) => self.map.insert(key, v),

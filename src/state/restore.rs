@@ -4,61 +4,28 @@
 #![allow(clippy::disallowed_methods)] // blocking calls with their own deadlines, on the task thread
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
-use rdkafka::message::Message;
+use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::{Db, Kind, Positions, Store, UnitMeta, key, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Bounds, Reader, last_record, read, reader, watermarks};
+use crate::source::{Reader, TopicIds, last_record, read, reader, watermarks};
 use crate::topology::{Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
 /// An open transaction that hides the changelog's end is waited for at most this long.
 const STALL: Duration = Duration::from_secs(90);
-/// Half of `delete.retention.ms` as `topology apply` sets it: older state may miss tombstones.
-const MAX_AWAY_MS: i64 = 43_200_000;
 /// Changelog records in one write.
 const CHUNK: usize = 2000;
-
-/// What is known of a unit before replay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnitPlan {
-    /// First changelog offset to replay.
-    pub from: i64,
-    /// Everything of the unit is deleted first, and why.
-    pub wipe: Option<&'static str>,
-}
-
-impl UnitPlan {
-    /// Pure: from what is stored, the log's bounds and the time away.
-    ///
-    /// # Errors
-    /// `topic_recreated` when the log ends before what was stored.
-    pub fn new(stored: Option<&Positions>, log: Bounds, now: i64) -> Result<Self> {
-        let Some(stored) = stored else {
-            return Ok(Self { from: log.low, wipe: Some("nothing stored") });
-        };
-        if stored.changelog > log.high {
-            return Err(Error::new(
-                Code::TopicRecreated,
-                format!("the changelog ends at {}, the state was at {}", log.high, stored.changelog),
-            ));
-        }
-        if stored.changelog < log.low {
-            return Ok(Self { from: log.low, wipe: Some("below the log's start") });
-        }
-        if now.saturating_sub(stored.saved_at) > MAX_AWAY_MS {
-            return Ok(Self { from: log.low, wipe: Some("away longer than half of delete.retention.ms") });
-        }
-        Ok(Self { from: stored.changelog, wipe: None })
-    }
-}
+/// A longer tail is replayed without write-ahead log and compactions.
+const BULK: i64 = 50_000;
 
 /// A restored unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,9 +34,25 @@ pub struct Restored {
     pub changelog: i64,
     /// Next offset of each input; -1 where none was committed.
     pub inputs: BTreeMap<Role, i64>,
+    /// Topic ids of inputs and changelog, where the broker has them.
+    pub topics: BTreeMap<Role, String>,
     /// Changelog records replayed.
     pub replayed: u64,
 }
+
+/// How far a unit's restore is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Unit.
+    pub unit: i32,
+    /// Changelog records replayed.
+    pub replayed: u64,
+    /// Changelog offsets left, control records among them.
+    pub remaining: u64,
+}
+
+/// Told how a restore gets on, at least each second; `false` cancels it.
+pub type Watch<'a> = &'a dyn Fn(Progress) -> bool;
 
 /// Restores units.
 pub struct Restorer {
@@ -79,6 +62,8 @@ pub struct Restorer {
     committed: Reader,
     /// Of the group, never subscribed: its committed offsets (require stable).
     offsets: Reader,
+    /// Absent for the mock broker, which has none.
+    ids: Option<TopicIds>,
     changelog: String,
     decisions: String,
     inputs: Vec<(Role, String)>,
@@ -103,6 +88,7 @@ impl Restorer {
             uncommitted: reader(client, "read_uncommitted", "memsluice-watermarks")?,
             committed: reader(client, "read_committed", "memsluice-restore")?,
             offsets: reader(client, "read_committed", group)?,
+            ids: None,
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
@@ -110,28 +96,58 @@ impl Restorer {
         })
     }
 
-    /// Restores one unit into the store.
+    /// The same, comparing topic ids.
+    #[must_use]
+    pub fn with_ids(mut self, ids: TopicIds) -> Self {
+        self.ids = Some(ids);
+        self
+    }
+
+    /// Restores one unit into the store; `None` when cancelled, with what was replayed kept.
     ///
     /// # Errors
     /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `chain_mismatch`, `state_failed`, `state_format`.
-    pub fn unit(&self, db: &mut Db, partition: i32, beat: &dyn Fn()) -> Result<Restored> {
+    pub fn unit(&self, db: &mut Db, partition: i32, watch: Watch<'_>) -> Result<Option<Restored>> {
         let mut inputs = self.committed(partition)?;
         let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
-        beat();
-        let stored = db.positions(partition)?;
+        if !watch(Progress { unit: partition, replayed: 0, remaining: 0 }) {
+            return Ok(None);
+        }
+        let stored = Positions::of(db, partition)?;
         let plan = UnitPlan::new(stored.as_ref(), target, wall_millis())?;
         if let Some(why) = plan.wipe {
             tracing::info!(partition, why, "unit is rebuilt from the changelog");
             db.wipe(partition)?;
         }
-        let (changelog, replayed) = self.replay(db, partition, plan.from, target.high, beat)?;
+        let Some((changelog, replayed)) = self.replay(db, partition, plan.from, target.high, watch)? else {
+            return Ok(None);
+        };
         if self.local_offsets {
             inputs = local(stored.as_ref());
-        }
-        if !self.local_offsets {
+        } else {
             self.check_chain(db, partition)?;
         }
-        Ok(Restored { changelog, inputs, replayed })
+        let topics = self.check_ids(db, partition)?;
+        Ok(Some(Restored { changelog, inputs, topics, replayed }))
+    }
+
+    /// Ids of the unit's topics, equal to those that the state was built from.
+    fn check_ids(&self, db: &Db, partition: i32) -> Result<BTreeMap<Role, String>> {
+        let Some(ids) = &self.ids else { return Ok(BTreeMap::new()) };
+        let topics = || self.inputs.iter().map(|(r, n)| (*r, n)).chain([(Role::Changelog, &self.changelog)]);
+        let names: Vec<&str> = topics().map(|(_, n)| n.as_str()).collect();
+        let found = ids.of(&names)?;
+        let mut out = BTreeMap::new();
+        for (role, name) in topics() {
+            let Some(id) = found.get(name) else { continue };
+            let known = db.get(&topic_key(partition, role))?.map(|v| unit::decode::<String>(&v)).transpose()?;
+            if known.is_some_and(|k| k != *id) {
+                let what = format!("{name} has the topic id {id}, not the one that the state was built from");
+                return Err(Error::new(Code::TopicRecreated, what));
+            }
+            out.insert(role, id.clone());
+        }
+        Ok(out)
     }
 
     fn committed(&self, partition: i32) -> Result<BTreeMap<Role, i64>> {
@@ -178,41 +194,77 @@ impl Restorer {
         Ok(offset)
     }
 
-    /// Replays up to `target`; the next offset and the number of records.
-    fn replay(&self, db: &mut Db, partition: i32, from: i64, target: i64, beat: &dyn Fn()) -> Result<(i64, u64)> {
-        self.wait_stable(partition, target, beat)?;
-        if from >= target {
-            return Ok((from, 0));
+    /// Replays up to `target`; the next offset and the number of records, `None` when cancelled.
+    fn replay(
+        &self,
+        db: &mut Db,
+        partition: i32,
+        from: i64,
+        target: i64,
+        watch: Watch<'_>,
+    ) -> Result<Option<(i64, u64)>> {
+        if !self.wait_stable(partition, target, watch)? {
+            return Ok(None);
         }
-        let (mut next, mut count, mut changes) = (from, 0_u64, Vec::new());
-        // The committed end is at or behind the target now, so reading to it passes the target.
-        read(&self.committed, &self.changelog, partition, from, |m| {
-            let key = m.key().unwrap_or_default();
-            let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
-            if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
-                let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
-                return Err(Error::new(Code::StateFormat, what));
-            }
-            changes.push((key.to_vec(), m.payload().map(<[u8]>::to_vec)));
-            next = m.offset() + 1;
-            count += 1;
-            if changes.len() >= CHUNK {
-                beat();
-                flush(db, partition, std::mem::take(&mut changes), next)?;
-            }
-            Ok(())
-        })?;
-        let next = next.max(target);
-        flush(db, partition, changes, next)?;
-        Ok((next, count))
+        if from >= target {
+            return Ok(Some((from, 0)));
+        }
+        let bulk = target - from > BULK;
+        db.bulk(bulk)?;
+        let done = self.read_changes(db, partition, from, target, watch);
+        // Also after a failure: what was written without the log must reach the disk before anything else.
+        if bulk {
+            db.bulk(false)?;
+        }
+        done
     }
 
-    fn wait_stable(&self, partition: i32, target: i64, beat: &dyn Fn()) -> Result<()> {
+    fn read_changes(
+        &self,
+        db: &mut Db,
+        partition: i32,
+        from: i64,
+        target: i64,
+        watch: Watch<'_>,
+    ) -> Result<Option<(i64, u64)>> {
+        let (mut next, mut count, mut changes) = (from, 0_u64, Vec::new());
+        let progress = |next: i64, replayed| Progress {
+            unit: partition,
+            replayed,
+            remaining: u64::try_from(target - next).unwrap_or_default(),
+        };
+        // The committed end is at or behind the target now, so reading to it passes the target.
+        let through = read(&self.committed, &self.changelog, partition, from, |m| {
+            let Some(m) = m else {
+                return Ok(go_on(watch(progress(next, count))));
+            };
+            changes.push(change(m, partition)?);
+            next = m.offset() + 1;
+            count += 1;
+            if changes.len() < CHUNK {
+                return Ok(ControlFlow::Continue(()));
+            }
+            flush(db, partition, std::mem::take(&mut changes), next)?;
+            Ok(go_on(watch(progress(next, count))))
+        })?;
+        if through {
+            next = next.max(target);
+        }
+        flush(db, partition, changes, next)?;
+        Ok(through.then_some((next, count)))
+    }
+
+    /// Waits until nothing open hides the changelog below `target`; `false` when cancelled.
+    fn wait_stable(&self, partition: i32, target: i64, watch: Watch<'_>) -> Result<bool> {
         let until = monotonic() + STALL;
         loop {
-            beat();
-            if watermarks(&self.committed, &self.changelog, partition)?.high >= target {
-                return Ok(());
+            let high = watermarks(&self.committed, &self.changelog, partition)?.high;
+            if high >= target {
+                return Ok(true);
+            }
+            let remaining = u64::try_from(target - high).unwrap_or_default();
+            if !watch(Progress { unit: partition, replayed: 0, remaining }) {
+                return Ok(false);
             }
             if monotonic() > until {
                 return Err(Error::new(
@@ -249,34 +301,34 @@ impl Restorer {
     }
 }
 
-fn flush(db: &mut Db, partition: i32, mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: i64) -> Result<()> {
+fn go_on(yes: bool) -> ControlFlow<()> {
+    if yes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+/// Where a unit notes the id of one of its topics.
+pub(crate) fn topic_key(partition: i32, role: Role) -> Vec<u8> {
+    key(Kind::Topic, partition, &[role.as_str()], None, &[])
+}
+
+/// A changelog record as a change of its unit.
+pub(super) fn change(m: &BorrowedMessage<'_>, partition: i32) -> Result<Change> {
+    let key = m.key().unwrap_or_default();
+    let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
+    if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
+        let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
+        return Err(Error::new(Code::StateFormat, what));
+    }
+    Ok((key.to_vec(), m.payload().map(<[u8]>::to_vec)))
+}
+
+/// Writes changes with the changelog offset behind them.
+pub(super) fn flush(db: &mut Db, partition: i32, mut changes: Vec<Change>, next: i64) -> Result<()> {
     let positions = Positions { changelog: next, inputs: BTreeMap::new(), saved_at: wall_millis() };
-    changes.push(Db::positions_change(partition, &positions));
+    changes.push(positions.change(partition));
     db.apply(changes)
 }
 
 fn local(stored: Option<&Positions>) -> BTreeMap<Role, i64> {
     let at = |role: Role| stored.and_then(|s| s.inputs.get(role.as_str()).copied()).unwrap_or(-1);
     [Role::RetrievalLogs, Role::MemoryWrites].into_iter().map(|r| (r, at(r))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stored(changelog: i64, saved_at: i64) -> Positions {
-        Positions { changelog, inputs: BTreeMap::new(), saved_at }
-    }
-
-    #[test]
-    fn plans() {
-        let log = Bounds { low: 10, high: 100 };
-        let plan = |s: Option<Positions>, now| UnitPlan::new(s.as_ref(), log, now);
-        assert_eq!(plan(None, 0).unwrap().from, 10);
-        assert_eq!(plan(Some(stored(50, 0)), 1).unwrap(), UnitPlan { from: 50, wipe: None });
-        assert_eq!(plan(Some(stored(100, 0)), 1).unwrap(), UnitPlan { from: 100, wipe: None });
-        assert!(plan(Some(stored(9, 0)), 1).unwrap().wipe.is_some());
-        assert!(plan(Some(stored(50, 0)), MAX_AWAY_MS + 1).unwrap().wipe.is_some());
-        assert_eq!(plan(Some(stored(101, 0)), 1).unwrap_err().code(), Code::TopicRecreated);
-    }
 }

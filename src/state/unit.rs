@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Kind, Store, key};
 use crate::error::{Code, Error, Result};
 
 /// Format byte in front of every value.
@@ -34,6 +35,26 @@ pub struct Positions {
     pub inputs: BTreeMap<String, i64>,
     /// Wall time of the write, ms: how long the state was away.
     pub saved_at: i64,
+}
+
+impl Positions {
+    /// Of a unit; `None` when nothing of it is here.
+    ///
+    /// # Errors
+    /// `state_failed`, `state_format`.
+    pub fn of<S: Store>(store: &S, unit: i32) -> Result<Option<Self>> {
+        store.get(&offsets_key(unit))?.map(|v| decode(&v)).transpose()
+    }
+
+    /// The change that records them.
+    #[must_use]
+    pub fn change(&self, unit: i32) -> (Vec<u8>, Option<Vec<u8>>) {
+        (offsets_key(unit), Some(encode(self)))
+    }
+}
+
+fn offsets_key(unit: i32) -> Vec<u8> {
+    key(Kind::Offsets, unit, &[], None, &[])
 }
 
 /// A value with its format byte.

@@ -146,6 +146,9 @@ pub struct Flow {
 pub struct Store {
     /// Its changelog.
     pub changelog: Role,
+    /// Every member keeps a warm copy of the units of others.
+    #[serde(default)]
+    pub standby: bool,
 }
 
 /// Group assignment.
@@ -400,6 +403,12 @@ impl Topology {
     #[must_use]
     pub fn name(&self, role: Role) -> &str {
         &self.topic(role).name
+    }
+
+    /// Whether members keep warm copies; stores of one changelog share it.
+    #[must_use]
+    pub fn standby(&self) -> bool {
+        self.main.stores.values().any(|s| s.standby)
     }
 
     /// Number of partition units.

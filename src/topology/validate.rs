@@ -183,6 +183,11 @@ fn stores(t: &Topology) -> Result<()> {
             }
         }
     }
+    let mut standby = t.main.stores.values().map(|s| s.standby);
+    let first = standby.next();
+    if standby.any(|s| Some(s) != first) {
+        return fail(Code::TopologyStore, "stores of one changelog have standby all or none".into());
+    }
     match t.main.stores.keys().find(|n| !["history", "sessions", "chain"].contains(&n.as_str())) {
         Some(other) => fail(Code::TopologyStore, format!("the binary has no store {other}")),
         None => Ok(()),

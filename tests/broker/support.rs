@@ -575,11 +575,12 @@ impl Bench {
             }
             memsluice::source::read(&reader, &self.topic("dead-letters"), p, bounds.low, |m| {
                 use rdkafka::message::Headers;
+                let Some(m) = m else { return Ok(std::ops::ControlFlow::Continue(())) };
                 let code = m.headers().and_then(|h| {
                     h.iter().find(|x| x.key == "memsluice-error-code").and_then(|x| x.value.map(<[u8]>::to_vec))
                 });
                 codes.push(String::from_utf8(code.unwrap()).unwrap());
-                Ok(())
+                Ok(std::ops::ControlFlow::Continue(()))
             })
             .unwrap();
         }

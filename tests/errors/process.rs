@@ -12,7 +12,7 @@ use memsluice::calibrate::{Samples, fit_boundary};
 use memsluice::config::{Backend, Config, Secret};
 use memsluice::embed::Embedder;
 use memsluice::error::Code;
-use memsluice::pipeline::{CommitStep, Registry, RunOptions, Task, TaskParts, Unit};
+use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
 use memsluice::schema::Boundary;
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
@@ -189,6 +189,22 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
         let _held = Db::open(f, "a").unwrap();
         failed(Db::open(f, "a"))
     }),
+    (Code::StateCorrupt, "twice corrupt", |f| {
+        for _ in 0..2 {
+            drop(Db::open(f, "a").unwrap());
+            let current = fs::read_dir(f.join("rocksdb")).unwrap().map(|e| e.unwrap().path());
+            for manifest in current.filter(|p| p.to_string_lossy().contains("MANIFEST")) {
+                fs::write(manifest, b"not a manifest").unwrap();
+            }
+            if f.join("rocksdb-corrupt").exists() {
+                break;
+            }
+            // Put aside once, and empty.
+            let db = Db::open(f, "a").unwrap();
+            assert_eq!(Positions::of(&db, 0).unwrap(), None);
+        }
+        failed(Db::open(f, "a"))
+    }),
     (Code::StateMismatch, "another identity", |f| {
         drop(Db::open(f, "memsluice units=6").unwrap());
         drop(Db::open(f, "memsluice units=6").unwrap());
@@ -196,22 +212,22 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
     }),
     (Code::StateFormat, "another format", |f| {
         let mut db = Db::open(f, "a").unwrap();
-        db.apply(vec![Db::positions_change(0, &positions(5))]).unwrap();
-        assert_eq!(db.positions(0).unwrap(), Some(positions(5)));
+        db.apply(vec![positions(5).change(0)]).unwrap();
+        assert_eq!(Positions::of(&db, 0).unwrap(), Some(positions(5)));
         let mut value = db.get(&offsets_key(0)).unwrap().unwrap();
         value[0] += 1;
         db.apply(vec![(offsets_key(0), Some(value))]).unwrap();
-        failed(db.positions(0))
+        failed(Positions::of(&db, 0))
     }),
     (Code::StateFormat, "a cut value", |_| {
         let mut store = MemoryStore::default();
         store.apply(vec![(key(Kind::Unit, 0, &[], None, &[]), Some(vec![1, 200]))]).unwrap();
-        failed(Unit::load(0, BTreeMap::new(), &State::new(store)))
+        failed(Unit::load(0, BTreeMap::new(), BTreeMap::new(), &State::new(store)))
     }),
     (Code::StateFormat, "an empty value", |_| {
         let mut store = MemoryStore::default();
         store.apply(vec![(key(Kind::Unit, 0, &[], None, &[]), Some(Vec::new()))]).unwrap();
-        failed(Unit::load(0, BTreeMap::new(), &State::new(store)))
+        failed(Unit::load(0, BTreeMap::new(), BTreeMap::new(), &State::new(store)))
     }),
     (Code::TopicRecreated, "the changelog ends before the state", |_| {
         failed(UnitPlan::new(Some(&positions(101)), Bounds { low: 0, high: 100 }, 0))
@@ -278,21 +294,21 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let mock = Mock::new();
         let mut db = Db::open(f, "a").unwrap();
         let restorer = Restorer::new(&mock.client, "errors", &mock.topology).unwrap();
-        restorer.unit(&mut db, 0, &|| ()).unwrap();
+        restorer.unit(&mut db, 0, &|_| true).unwrap();
         mock.publish(Role::Decisions, b"{}");
-        failed(restorer.unit(&mut db, 0, &|| ()))
+        failed(restorer.unit(&mut db, 0, &|_| true))
     }),
     (Code::TopicRecreated, "the live changelog", |f| {
         let mock = Mock::new();
         let mut db = Db::open(f, "a").unwrap();
-        db.apply(vec![Db::positions_change(0, &positions(9))]).unwrap();
-        failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|| ()))
+        db.apply(vec![positions(9).change(0)]).unwrap();
+        failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|_| true))
     }),
     (Code::StateFormat, "a changelog record from outside", |f| {
         let mock = Mock::new();
         mock.publish(Role::Changelog, b"{}");
         let mut db = Db::open(f, "a").unwrap();
-        failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|| ()))
+        failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|_| true))
     }),
     (Code::InstanceFenced, "at joining", |_| fenced(RDKafkaApiKey::JoinGroup)),
     (Code::InstanceFenced, "at a heartbeat", |_| fenced(RDKafkaApiKey::Heartbeat)),
@@ -310,16 +326,25 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
             broadcast,
             registry: Registry::default(),
             restorer: Restorer::new(&mock.client, "errors", &mock.topology).unwrap(),
+            standby: None,
             poll,
             budget: Budget::default(),
             heartbeat: Heartbeat::default(),
             ends: HashMap::new(),
         };
-        let options = RunOptions { until_end: false, stop: Arc::default(), on_output: None, on_progress: None };
+        let options =
+            RunOptions { until_end: false, stop: Arc::default(), on_output: None, on_progress: None, on_restore: None };
         let producer = mock.producer().unwrap();
         failed(
-            Task::new(parts, producer, options, Box::new(|| panic!("no rebuild")), Box::new(|| panic!("no rejoin")))
-                .run(),
+            Task::new(
+                parts,
+                producer,
+                options,
+                Box::new(|| panic!("no rebuild")),
+                Box::new(|| panic!("no rejoin")),
+                Faults::default(),
+            )
+            .run(),
         )
     }),
 ];
@@ -328,7 +353,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
 pub(crate) const SLOW: &[(Code, &str, Raise)] = &[
     (Code::BrokerUnreachable, "the broker goes away", |_| {
         let reader = source::reader(&client("127.0.0.1:1"), "read_committed", "errors").unwrap();
-        failed(source::read(&reader, "changelog", 0, 0, |_| Ok(())))
+        failed(source::read(&reader, "changelog", 0, 0, |_| Ok(std::ops::ControlFlow::Continue(()))))
     }),
     (Code::RestoreStalled, "the broker stays and gives nothing", |_| {
         let cluster = rdkafka::mocking::MockCluster::new(1).unwrap();
@@ -338,7 +363,7 @@ pub(crate) const SLOW: &[(Code, &str, Raise)] = &[
         let reader = source::reader(&client, "read_committed", "errors").unwrap();
         source::watermarks(&reader, "changelog", 0).unwrap();
         cluster.broker_round_trip_time(1, std::time::Duration::from_secs(250)).unwrap();
-        failed(source::read(&reader, "changelog", 0, 0, |_| Ok(())))
+        failed(source::read(&reader, "changelog", 0, 0, |_| Ok(std::ops::ControlFlow::Continue(()))))
     }),
 ];
 

@@ -145,7 +145,7 @@ impl Bench {
     /// One record through all stages, on a fresh unit.
     pub(crate) fn take(&self, record: Fetched) -> Vec<Output> {
         let mut state = State::new(MemoryStore::default());
-        let mut unit = Unit::load(record.at.partition, BTreeMap::new(), &state).unwrap();
+        let mut unit = Unit::load(record.at.partition, BTreeMap::new(), BTreeMap::new(), &state).unwrap();
         let (pending, embeds) = self.engine.admit(record);
         let embedded = match embeds {
             Embeds::Nothing => None,
@@ -224,6 +224,7 @@ impl Mock {
             instance: "0",
             budget: Budget::default(),
             task: Heartbeat::default(),
+            sabotage: None,
         })
         .unwrap()
     }
@@ -238,7 +239,8 @@ impl Mock {
     /// A transaction with one delivered record and no group to commit it for; `end` is the broker's
     /// answer to its end.
     pub(crate) fn transaction(&self, folder: &Path, end: &[RDKafkaRespErr]) -> CommitStep {
-        let mut committer = Committer::new(self.producer().unwrap(), &self.topology);
+        let mut committer =
+            Committer::new(self.producer().unwrap(), &self.topology, memsluice::pipeline::Faults::default());
         let mut state = State::new(Db::open(folder, "a").unwrap());
         let (key, value) = (b"k".to_vec(), Some(b"{}".to_vec()));
         let output = Output { role: Role::Decisions, partition: 0, key, value, headers: Vec::new() };

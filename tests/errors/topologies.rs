@@ -8,7 +8,7 @@ use memsluice::error::{Code, Error};
 use crate::support::{file_names, load, root};
 
 /// Words of the message of each `fail(` in `validate.rs`; a file must raise each.
-const TOPOLOGY_RULES: [&str; 22] = [
+const TOPOLOGY_RULES: [&str; 23] = [
     "is not a topic name of Kafka",
     "shares the name",
     "is not a topic of a unit",
@@ -24,6 +24,7 @@ const TOPOLOGY_RULES: [&str; 22] = [
     "needs cleanup",
     "needs key",
     "must be declared with changelog",
+    "have standby all or none",
     "the binary has no store",
     "does not co-assign",
     "don't fit each other",
