@@ -123,6 +123,11 @@ impl Member {
         self.phase == Phase::Down(None)
     }
 
+    /// Process id; `None` while it is down.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Starts the process.
     pub(crate) fn start(&mut self, setup: &Setup) -> Result<()> {
         self.runs += 1;

@@ -1,11 +1,12 @@
 //! `soak`: the real binary under random faults, and an account of it by `verify`.
 
-mod cluster;
+pub(crate) mod cluster;
 mod load;
 mod logs;
-mod member;
+pub(crate) mod member;
 mod plan;
-mod settle;
+pub(crate) mod scene;
+pub(crate) mod settle;
 mod stage;
 pub(crate) mod traffic;
 
@@ -58,6 +59,9 @@ pub(crate) struct Args {
     /// Strike brokers too
     #[arg(long)]
     bounce: bool,
+    /// Every member keeps a warm copy of all units
+    #[arg(long)]
+    standby: bool,
     /// Writes per second
     #[arg(long, default_value_t = 150)]
     writes: u32,

@@ -15,6 +15,7 @@ use crate::soak::cluster::{Cluster, finished};
 use crate::soak::load::{Load, Sent, Target};
 use crate::soak::member::{Exit, Member, Setup};
 use crate::soak::plan::{Fault, Frame, plan};
+use crate::soak::scene::{binary, environment, topology, write};
 use crate::soak::settle::behind;
 use crate::soak::traffic::Traffic;
 use crate::verify;
@@ -93,20 +94,23 @@ impl Stage {
         let began = Instant::now();
         let made = |path: &Path| fs::create_dir_all(path).map_err(|e| Error::io("make", path, e));
         made(&folder.join("logs"))?;
-        topology(&args.root, &folder.join("topology"))?;
+        let mut changes = vec![
+            ("retention: 7d", "retention: forever"),
+            ("session_timeout: 30s", "session_timeout: 15s"),
+            ("transaction_timeout: 10s", "transaction_timeout: 5s"),
+        ];
+        if args.standby {
+            changes.push(("{ changelog: changelog }", "{ changelog: changelog, standby: true }"));
+        }
+        topology(&args.root, &folder.join("topology"), &changes)?;
         out.note(&format!("seed {}, folder {}", args.seed, folder.display()));
         let cluster = match args.bootstrap {
             Some(_) => None,
             None => Some(Cluster::up(&args.root, args.port, folder.join("kafka"), args.brokers)?),
         };
         let bootstrap = args.bootstrap.clone().or_else(|| cluster.as_ref().map(Cluster::bootstrap)).unwrap_or_default();
-        let binary = match &args.memsluice {
-            Some(path) => path.clone(),
-            None => std::env::current_exe()
-                .map(|path| path.with_file_name("memsluice"))
-                .map_err(|source| Error::Io { what: "can't find memsluice".to_owned(), source })?,
-        };
-        let mut env = environment(folder, &bootstrap);
+        let binary = binary(args.memsluice.as_ref())?;
+        let mut env = environment(folder, &bootstrap, PREFIX, GROUP);
         env.extend(args.sabotage.iter().map(|s| ("MEMSLUICE__SABOTAGE".to_owned(), s.clone())));
         let setup = Setup { binary, folder: folder.to_owned(), env, began };
         write(&folder.join("secret"), "a secret of thirty-two bytes or more")?;
@@ -263,41 +267,4 @@ impl Stage {
         let folders = started.map(|i| self.setup.state(i)).collect();
         verify::verify(&verify::Args::whole(&self.bootstrap, PREFIX, reader, folders), out)
     }
-}
-
-/// The sample topology with short timeouts, and inputs that stay.
-fn topology(root: &Path, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, e))?;
-    for name in ["memsluice.yaml", "topics.yaml", "policy.yaml"] {
-        let source = root.join("topology").join(name);
-        let mut text = fs::read_to_string(&source).map_err(|e| Error::io("read", &source, e))?;
-        for (from, to) in [
-            ("retention: 7d", "retention: forever"),
-            ("session_timeout: 30s", "session_timeout: 15s"),
-            ("transaction_timeout: 10s", "transaction_timeout: 5s"),
-        ] {
-            text = text.replace(from, to);
-        }
-        write(&folder.join(name), &text)?;
-    }
-    Ok(())
-}
-
-fn environment(folder: &Path, bootstrap: &str) -> Vec<(String, String)> {
-    let path = |name: &str| folder.join(name).display().to_string();
-    let all = [
-        ("MEMSLUICE__KAFKA__BOOTSTRAP", bootstrap.to_owned()),
-        ("MEMSLUICE__KAFKA__TOPIC_PREFIX", PREFIX.to_owned()),
-        ("MEMSLUICE__KAFKA__GROUP", GROUP.to_owned()),
-        ("MEMSLUICE__SECRET_FILE", path("secret")),
-        ("MEMSLUICE__ENCODER__BACKEND", "hash".to_owned()),
-        ("MEMSLUICE_TOPOLOGY", path("topology")),
-        ("MEMSLUICE_LOG", "info".to_owned()),
-        ("NO_COLOR", "1".to_owned()),
-    ];
-    all.map(|(key, value)| (key.to_owned(), value)).into()
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|e| Error::io("write", path, e))
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Findings that are named; the rest is counted only.
-const NAMED: usize = 20;
+/// Findings of one kind that are named; the rest is counted only.
+const NAMED: usize = 5;
 
 /// Words of `verdict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -148,6 +148,8 @@ pub(crate) struct Tally {
     pub(crate) counts: Counts,
     /// The first findings in words.
     pub(crate) named: Vec<String>,
+    /// How many of each kind were named.
+    kinds: BTreeMap<String, usize>,
 }
 
 impl Tally {
@@ -157,10 +159,14 @@ impl Tally {
         self.units.insert(partition, Unit { low, slots: vec![Seen::default(); length] });
     }
 
-    /// Names a finding, if there is room.
+    /// Names a finding, if there is room for one more of its kind (the words before the colon).
     pub(crate) fn name(&mut self, text: impl FnOnce() -> String) {
-        if self.named.len() < NAMED {
-            self.named.push(text());
+        let text = text();
+        let kind = text.split(':').next().unwrap_or_default().to_owned();
+        let count = self.kinds.entry(kind).or_default();
+        *count += 1;
+        if *count <= NAMED {
+            self.named.push(text);
         }
     }
 
