@@ -1,8 +1,11 @@
 package peer;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
@@ -55,6 +58,12 @@ public final class Peer {
 
     private Peer() {}
 
+    /** The number in a probe's value says which partition it came from. */
+    private static Optional<Set<Integer>> ofNumber(String topic, byte[] key, byte[] value, int partitions) {
+        var number = Long.parseLong(new String(value, 1, value.length - 1, StandardCharsets.US_ASCII));
+        return Optional.of(Set.of((int) (number % partitions)));
+    }
+
     /** Arguments: bootstrap, application, input topic, output topic, state folder, transactional stores or not. */
     public static void main(String[] args) throws InterruptedException {
         var topology = new Topology();
@@ -63,7 +72,7 @@ public final class Peer {
         topology.addProcessor("put", Put::new, "in");
         var store = Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("keys"), bytes, bytes);
         topology.addStateStore(store.withLoggingEnabled(Map.of()).withCachingDisabled(), "put");
-        topology.addSink("out", args[3], bytes.serializer(), bytes.serializer(), "put");
+        topology.addSink("out", args[3], bytes.serializer(), bytes.serializer(), Peer::ofNumber, "put");
 
         var settings = new Properties();
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[0]);
