@@ -16,7 +16,7 @@ use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, Standby, State};
+use crate::state::{DELETE_RETENTION_MS, Db, Restorer, Standby, State};
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -117,10 +117,16 @@ pub fn run(
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
-    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone())).transpose()?;
+    let retention = match broker {
+        BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
+        BrokerKind::Mock => None,
+    };
+    let retention = retention.unwrap_or(DELETE_RETENTION_MS);
+    let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone(), retention));
+    let standby = standby.transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
-    let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?;
+    let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?.with_delete_retention(retention);
     if broker == BrokerKind::Real {
         restorer = restorer.with_ids(TopicIds::new(&client)?);
     }

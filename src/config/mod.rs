@@ -39,7 +39,7 @@ pub enum Sabotage {
     TransactionsOff,
     /// Write the local state before the transaction commits (breaks I2).
     ApplyBeforeCommit,
-    /// Leave some state changes out of the changelog (breaks I3).
+    /// Leave the chain heads out of the changelog (breaks I3).
     ChangelogDropped,
     /// Take records of any assignment generation (breaks I5).
     GenerationFilterOff,

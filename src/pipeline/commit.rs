@@ -11,7 +11,7 @@ use crate::clock::{monotonic, wall_millis};
 use crate::config::Sabotage;
 use crate::error::{Action, Code, Error};
 use crate::sink::{Call, CommitError, Delivered, InputOffset, Output, Transactions};
-use crate::state::{Positions, State, Store};
+use crate::state::{Kind, Positions, State, Store};
 use crate::topology::{Role, Topology};
 
 /// What the task thread must do after a commit was tried.
@@ -251,6 +251,10 @@ impl<P: Transactions> Committer<P> {
             Fault::Abort => die(),
             Fault::Error => Err(CommitError::refused(call, side == Side::Before)),
             Fault::Timeout => Err(CommitError::timed_out(call)),
+            Fault::Stall(time) => {
+                std::thread::sleep(time);
+                Ok(())
+            }
         }
     }
 
@@ -264,8 +268,9 @@ impl<P: Transactions> Committer<P> {
 
     fn drain<S: Store>(&mut self, state: &State<S>) -> Outcome<Delivered> {
         let topic = &self.names[&Role::Changelog];
-        for (i, (key, value)) in state.overlay().iter().enumerate() {
-            if self.faults.sabotage == Some(Sabotage::ChangelogDropped) && i % 7 == 3 {
+        let dropped = self.faults.sabotage == Some(Sabotage::ChangelogDropped);
+        for (key, value) in state.overlay().iter() {
+            if dropped && key.first() == Some(&(Kind::Unit as u8)) {
                 continue;
             }
             let unit = key.get(1..5).map_or(0, |b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]));

@@ -1,5 +1,7 @@
-//! Faults on purpose, between any two steps of a commit: `before|after _ step = abort|error|timeout [@ n]`.
+//! Faults on purpose, between any two steps of a commit: `before|after _ step = abort|error|timeout|DURATION [@ n]`.
 //! Never set outside of tests: `MEMSLUICE__FAILPOINT=after_commit=timeout@3`.
+
+use std::time::Duration;
 
 use super::machine::Command;
 use crate::error::{Code, Error, Result};
@@ -22,6 +24,8 @@ pub enum Fault {
     Error,
     /// The call gives no answer.
     Timeout,
+    /// The task thread stands still for so long, then goes on.
+    Stall(Duration),
 }
 
 /// Steps that a failpoint may name, in commit order.
@@ -70,7 +74,7 @@ impl Failpoint {
             "abort" => Fault::Abort,
             "error" => Fault::Error,
             "timeout" => Fault::Timeout,
-            _ => return Err(wrong()),
+            _ => Fault::Stall(humantime::parse_duration(fault).map_err(|_| wrong())?),
         };
         let step = STEPS.iter().find(|(_, name)| *name == step).ok_or_else(wrong)?.0;
         let nth = nth.parse().ok().filter(|n| *n > 0).ok_or_else(wrong)?;
@@ -93,6 +97,8 @@ mod tests {
 
     #[test]
     fn strikes_once_at_its_place() {
+        let stall = Failpoint::parse("before_commit=30s@1").unwrap().pass(Command::Commit, Side::Before);
+        assert_eq!(stall, Some(Fault::Stall(Duration::from_secs(30))));
         let mut f = Failpoint::parse("after_commit=timeout@2").unwrap();
         assert_eq!(f.pass(Command::Commit, Side::Before), None);
         assert_eq!(f.pass(Command::Commit, Side::After), None);

@@ -96,6 +96,15 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
+/// `delete.retention.ms` of a topic; `None` where the broker doesn't say.
+#[must_use]
+pub fn delete_retention(client: &ClientConfig, topic: &str) -> Option<i64> {
+    let (admin, runtime) = admin(client).ok()?;
+    let options = AdminOptions::new().request_timeout(Some(CALL));
+    let answer = runtime.block_on(admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options)).ok()?;
+    answer.into_iter().next()?.ok()?.get("delete.retention.ms")?.value.clone()?.parse().ok()
+}
+
 /// Creates the topics that lack; returns their names.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ pub(crate) use client::client_log;
 pub use client::{Quiet, Reader, client, reader};
 pub use kafka::{Command, Event, GroupMetadata, Heartbeat, PollThread, Snapshot, StartOptions};
 pub use live::FRAMING;
-pub use live::{apply, preflight};
+pub use live::{apply, delete_retention, preflight};
 pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;

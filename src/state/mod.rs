@@ -16,7 +16,7 @@ use crate::error::Result;
 pub use db::Db;
 pub use keys::{Kind, key, prefix};
 pub use overlay::{Overlay, State};
-pub use plan::UnitPlan;
+pub use plan::{DELETE_RETENTION_MS, UnitPlan};
 pub(crate) use restore::topic_key;
 pub use restore::{Progress, Restored, Restorer, Watch};
 pub use standby::Standby;

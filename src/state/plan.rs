@@ -4,8 +4,8 @@ use super::Positions;
 use crate::error::{Code, Error, Result};
 use crate::source::Bounds;
 
-/// Half of `delete.retention.ms` as `topology apply` sets it: older state may miss tombstones.
-const MAX_AWAY_MS: i64 = 43_200_000;
+/// `delete.retention.ms` as `topology apply` sets it, ms.
+pub const DELETE_RETENTION_MS: i64 = 86_400_000;
 
 /// What is known of a unit before replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +17,12 @@ pub struct UnitPlan {
 }
 
 impl UnitPlan {
-    /// Pure: from what is stored, the log's bounds and the time away.
+    /// From what is stored, the log's bounds and the time away: after half of `delete_retention` (ms) the
+    /// log may have lost tombstones that the state never saw.
     ///
     /// # Errors
     /// `topic_recreated` when the log ends before what was stored.
-    pub fn new(stored: Option<&Positions>, log: Bounds, now: i64) -> Result<Self> {
+    pub fn new(stored: Option<&Positions>, log: Bounds, now: i64, delete_retention: i64) -> Result<Self> {
         let Some(stored) = stored else {
             return Ok(Self { from: log.low, wipe: Some("nothing stored") });
         };
@@ -34,7 +35,7 @@ impl UnitPlan {
         if stored.changelog < log.low {
             return Ok(Self { from: log.low, wipe: Some("below the log's start") });
         }
-        if now.saturating_sub(stored.saved_at) > MAX_AWAY_MS {
+        if now.saturating_sub(stored.saved_at) > delete_retention / 2 {
             return Ok(Self { from: log.low, wipe: Some("away longer than half of delete.retention.ms") });
         }
         Ok(Self { from: stored.changelog, wipe: None })
@@ -53,12 +54,12 @@ mod tests {
     #[test]
     fn plans() {
         let log = Bounds { low: 10, high: 100 };
-        let plan = |s: Option<Positions>, now| UnitPlan::new(s.as_ref(), log, now);
+        let plan = |s: Option<Positions>, now| UnitPlan::new(s.as_ref(), log, now, 1000);
         assert_eq!(plan(None, 0).unwrap().from, 10);
         assert_eq!(plan(Some(stored(50, 0)), 1).unwrap(), UnitPlan { from: 50, wipe: None });
         assert_eq!(plan(Some(stored(100, 0)), 1).unwrap(), UnitPlan { from: 100, wipe: None });
         assert!(plan(Some(stored(9, 0)), 1).unwrap().wipe.is_some());
-        assert!(plan(Some(stored(50, 0)), MAX_AWAY_MS + 1).unwrap().wipe.is_some());
+        assert!(plan(Some(stored(50, 0)), 501).unwrap().wipe.is_some());
         assert_eq!(plan(Some(stored(101, 0)), 1).unwrap_err().code(), Code::TopicRecreated);
     }
 }

@@ -12,7 +12,7 @@ use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::DELETE_RETENTION_MS, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
@@ -24,6 +24,8 @@ const CALL: Duration = Duration::from_secs(20);
 const STALL: Duration = Duration::from_secs(90);
 /// Changelog records in one write.
 const CHUNK: usize = 2000;
+/// Changelog records between two looks at the watch.
+const LOOK: u64 = 128;
 /// A longer tail is replayed without write-ahead log and compactions.
 const BULK: i64 = 50_000;
 
@@ -67,6 +69,8 @@ pub struct Restorer {
     changelog: String,
     decisions: String,
     inputs: Vec<(Role, String)>,
+    /// `delete.retention.ms` of the changelog.
+    delete_retention: i64,
     /// Sabotage only: take input offsets from the local state.
     pub local_offsets: bool,
 }
@@ -89,6 +93,7 @@ impl Restorer {
             committed: reader(client, "read_committed", "memsluice-restore")?,
             offsets: reader(client, "read_committed", group)?,
             ids: None,
+            delete_retention: DELETE_RETENTION_MS,
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
@@ -103,6 +108,13 @@ impl Restorer {
         self
     }
 
+    /// The same for a changelog with another `delete.retention.ms`.
+    #[must_use]
+    pub fn with_delete_retention(mut self, ms: i64) -> Self {
+        self.delete_retention = ms;
+        self
+    }
+
     /// Restores one unit into the store; `None` when cancelled, with what was replayed kept.
     ///
     /// # Errors
@@ -114,7 +126,7 @@ impl Restorer {
             return Ok(None);
         }
         let stored = Positions::of(db, partition)?;
-        let plan = UnitPlan::new(stored.as_ref(), target, wall_millis())?;
+        let plan = UnitPlan::new(stored.as_ref(), target, wall_millis(), self.delete_retention)?;
         if let Some(why) = plan.wipe {
             tracing::info!(partition, why, "unit is rebuilt from the changelog");
             db.wipe(partition)?;
@@ -241,11 +253,10 @@ impl Restorer {
             changes.push(change(m, partition)?);
             next = m.offset() + 1;
             count += 1;
-            if changes.len() < CHUNK {
-                return Ok(ControlFlow::Continue(()));
+            if changes.len() >= CHUNK {
+                flush(db, partition, std::mem::take(&mut changes), next)?;
             }
-            flush(db, partition, std::mem::take(&mut changes), next)?;
-            Ok(go_on(watch(progress(next, count))))
+            Ok(go_on(!count.is_multiple_of(LOOK) || watch(progress(next, count))))
         })?;
         if through {
             next = next.max(target);

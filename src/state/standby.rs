@@ -53,11 +53,11 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Starts copying every unit; the stream takes its own by [`Standby::yield_to`].
+    /// Starts copying every unit; `delete_retention` is the changelog's, ms. The stream takes its own by [`Standby::yield_to`].
     ///
     /// # Errors
     /// `config_invalid`, `internal`.
-    pub fn start(client: &ClientConfig, topology: &Topology, db: Db) -> Result<Self> {
+    pub fn start(client: &ClientConfig, topology: &Topology, db: Db, delete_retention: i64) -> Result<Self> {
         let owned: Arc<Mutex<Owned>> = Arc::default();
         let stop: Arc<AtomicBool> = Arc::default();
         let copier = Copier {
@@ -65,6 +65,7 @@ impl Standby {
             changelog: topology.name(Role::Changelog).to_owned(),
             units: (0..topology.units()).collect(),
             db,
+            delete_retention,
             owned: owned.clone(),
             stop: stop.clone(),
             following: BTreeMap::new(),
@@ -112,6 +113,7 @@ struct Copier {
     changelog: String,
     units: BTreeSet<i32>,
     db: Db,
+    delete_retention: i64,
     owned: Arc<Mutex<Owned>>,
     stop: Arc<AtomicBool>,
     following: BTreeMap<i32, Following>,
@@ -178,7 +180,8 @@ impl Copier {
             if owned.units.contains(&unit) {
                 continue;
             }
-            let plan = UnitPlan::new(Positions::of(&self.db, unit)?.as_ref(), log, wall_millis())?;
+            let plan =
+                UnitPlan::new(Positions::of(&self.db, unit)?.as_ref(), log, wall_millis(), self.delete_retention)?;
             if let Some(why) = plan.wipe {
                 tracing::debug!(unit, why, "standby starts over");
                 self.db.wipe(unit)?;

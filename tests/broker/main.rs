@@ -5,7 +5,11 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
+mod crash;
+mod restore;
 mod support;
+mod takeover;
+mod tools;
 
 use std::time::Duration;
 

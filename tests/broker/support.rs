@@ -12,7 +12,7 @@ use rdkafka::Message;
 use serde_json::Value;
 
 const MEMSLUICE: &str = env!("CARGO_BIN_EXE_memsluice");
-const UNITS: i32 = 6;
+pub(crate) const UNITS: i32 = 6;
 
 /// How a process ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,6 +40,10 @@ impl Run {
         Self { until_end: false, instance: instance.into(), folder: instance.into() }
     }
 
+    pub(crate) fn live_until_end(instance: &str) -> Self {
+        Self { until_end: true, ..Self::live(instance) }
+    }
+
     pub(crate) fn in_folder(mut self, folder: &str) -> Self {
         self.folder = folder.into();
         self
@@ -50,6 +54,7 @@ impl Run {
 #[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) inputs: u64,
+    pub(crate) lost: u64,
     pub(crate) duplicate: u64,
     pub(crate) torn: u64,
     pub(crate) dump: Vec<String>,
@@ -79,16 +84,16 @@ pub(crate) struct Files {
 
 /// One test's topics and settings.
 pub(crate) struct Bench {
-    bootstrap: String,
-    prefix: String,
-    folder: tempfile::TempDir,
-    env: BTreeMap<String, String>,
+    pub(super) bootstrap: String,
+    pub(super) prefix: String,
+    pub(super) folder: tempfile::TempDir,
+    pub(super) env: BTreeMap<String, String>,
 }
 
 /// A running stream.
 pub(crate) struct Running {
-    child: Child,
-    log: PathBuf,
+    pub(super) child: Child,
+    pub(super) log: PathBuf,
 }
 
 fn load_tests() -> PathBuf {
@@ -101,7 +106,7 @@ fn tool(args: &[&str]) -> (bool, String) {
     (out.status.success(), text)
 }
 
-fn tool_ok(args: &[&str]) -> String {
+pub(super) fn tool_ok(args: &[&str]) -> String {
     let (ok, text) = tool(args);
     assert!(ok, "load-tests {args:?}: {text}");
     text
@@ -253,7 +258,7 @@ impl Bench {
         command
     }
 
-    fn cli_ok(&self, args: &[&str]) -> String {
+    pub(super) fn cli_ok(&self, args: &[&str]) -> String {
         let out = self.cli(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "memsluice {args:?}: {stderr}");
@@ -304,6 +309,11 @@ impl Bench {
     }
 
     pub(crate) fn spawn(&self, run: Run) -> Running {
+        self.spawn_with(run, &[], None)
+    }
+
+    /// With more environment and a sabotage of this process alone.
+    pub(crate) fn spawn_with(&self, run: Run, env: &[(&str, &str)], sabotage: Option<&str>) -> Running {
         let log = self.folder.path().join(format!("log-{}-{}", run.instance, run.folder));
         let mut args = vec!["run", "--output", "json"];
         if run.until_end {
@@ -314,6 +324,8 @@ impl Bench {
         command
             .env("MEMSLUICE__KAFKA__INSTANCE_ID", &run.instance)
             .env("MEMSLUICE__STATE_DIR", self.folder.path().join(format!("state-{}", run.folder)))
+            .envs(env.iter().copied())
+            .envs(sabotage.map(|s| ("MEMSLUICE__SABOTAGE", s)))
             .stdout(Stdio::piped())
             .stderr(file);
         Running { child: command.spawn().unwrap(), log }
@@ -362,18 +374,18 @@ impl Bench {
         kills
     }
 
-    fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         let mut client = Client::new();
         client.set("bootstrap.servers", &self.bootstrap);
         client
     }
 
-    fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> Reader {
         reader(&self.client(), "read_committed", "memsluice-test").unwrap()
     }
 
     /// Offsets taken on an output; markers and aborted records count too.
-    fn count(&self, role: &str) -> u64 {
+    pub(super) fn count(&self, role: &str) -> u64 {
         let reader = self.reader();
         (0..UNITS).map(|p| u64::try_from(watermarks(&reader, &self.topic(role), p).unwrap().high).unwrap()).sum()
     }
@@ -412,6 +424,7 @@ impl Bench {
         let faults = ["lost", "duplicate", "torn", "out_of_order", "chain_broken"];
         Verified {
             inputs: n("inputs"),
+            lost: n("lost"),
             duplicate: n("duplicate"),
             torn: n("torn"),
             faults: faults.iter().map(|f| n(f)).sum(),
@@ -473,11 +486,15 @@ impl Bench {
 
     /// Everything in the state but offsets and the chain (whose ids name the topics).
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
-        let db = Db::open(&self.folder.path().join("state-one"), &identity).unwrap();
+        let db = self.db();
         let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
+    }
+
+    pub(super) fn db(&self) -> Db {
+        let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
+        Db::open(&self.folder.path().join("state-one"), &identity).unwrap()
     }
 
     pub(crate) fn wipe_state(&self) {
@@ -635,7 +652,7 @@ impl Running {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    fn wait(mut self) -> Outcome {
+    pub(super) fn wait(mut self) -> Outcome {
         let status = self.child.wait().unwrap();
         status.code().map_or(Outcome::Signal, Outcome::Exit)
     }
@@ -648,7 +665,10 @@ impl Running {
 }
 
 /// The first of two processes to end by itself; the other is killed.
-pub(crate) fn first_to_end(runs: [(&str, Running); 2], limit: Duration) -> (String, Option<i32>, String) {
+pub(crate) fn first_to_end<const N: usize>(
+    runs: [(&str, Running); N],
+    limit: Duration,
+) -> (String, Option<i32>, String) {
     let mut runs = runs;
     let until = Instant::now() + limit;
     let ended = loop {

@@ -230,7 +230,7 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
         failed(Unit::load(0, BTreeMap::new(), BTreeMap::new(), &State::new(store)))
     }),
     (Code::TopicRecreated, "the changelog ends before the state", |_| {
-        failed(UnitPlan::new(Some(&positions(101)), Bounds { low: 0, high: 100 }, 0))
+        failed(UnitPlan::new(Some(&positions(101)), Bounds { low: 0, high: 100 }, 0, 1000))
     }),
 ];
 
