@@ -33,6 +33,10 @@ pub(crate) struct Local {
 /// Units of a member's local state, by partition.
 pub(crate) fn locals(folder: &Path) -> Result<BTreeMap<i32, Local>> {
     let path = folder.join("rocksdb");
+    if !path.exists() {
+        // The member was killed before it had anything.
+        return Ok(BTreeMap::new());
+    }
     let failed = |e: rocksdb::Error| Error::Input(format!("can't read the state in {}: {e}", path.display()));
     let db = DB::open_for_read_only(&Options::default(), &path, false).map_err(failed)?;
     let mut units: BTreeMap<i32, Local> = BTreeMap::new();
