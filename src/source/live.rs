@@ -64,7 +64,12 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
     let options = AdminOptions::new().request_timeout(Some(CALL));
     let answers = runtime
         .block_on(admin.describe_configs(&resources, &options))
-        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
+        .map_err(|e| {
+            // A broker that is away refuses nothing.
+            let away = e.rdkafka_error_code().is_some_and(passing);
+            let code = if away { Code::BrokerUnreachable } else { Code::BrokerRefused };
+            Error::with(code, "topic settings can't be read", e)
+        })?;
     for (role, answer) in Role::ALL.iter().zip(answers) {
         let name = topology.name(*role);
         let resource = answer.map_err(|e| {

@@ -1,6 +1,7 @@
 //! One member of the group: the real binary as a process that is struck and started again.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ pub(crate) struct Exit {
     pub(crate) cause: Cause,
     /// Exit status; none after a signal.
     pub(crate) status: Option<i32>,
+    /// Number of the signal that ended it.
+    pub(crate) signal: Option<i32>,
     /// Error code on the log, where it ended by itself.
     pub(crate) code: Option<String>,
 }
@@ -206,10 +209,10 @@ impl Member {
     ) -> Result<Option<Exit>> {
         self.child = None;
         self.phase = Phase::Down(again.map(|d| Instant::now() + d));
-        let status = status.and_then(|s| s.code());
+        let (status, signal) = (status.and_then(|s| s.code()), status.and_then(|s| s.signal()));
         let code = if status == Some(0) { None } else { error_code(&setup.log(self.id, self.runs)) };
         let at_s = setup.began.elapsed().as_secs_f64();
-        Ok(Some(Exit { member: self.id, run: self.runs, at_s, cause, status, code }))
+        Ok(Some(Exit { member: self.id, run: self.runs, at_s, cause, status, signal, code }))
     }
 
     fn reap(&mut self, wait: bool) -> Result<Option<ExitStatus>> {

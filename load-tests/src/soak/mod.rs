@@ -91,6 +91,9 @@ pub(crate) struct Args {
     folder: Option<PathBuf>,
 }
 
+/// Number of the signal.
+const SIGTERM: i32 = 15;
+
 /// Result.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -185,7 +188,8 @@ fn reasons(report: &Report, args: &Args) -> Vec<String> {
 fn explained(exit: &Exit) -> bool {
     match exit.cause {
         Cause::Killed => true,
-        Cause::Asked => exit.status == Some(0) || outside(exit),
+        // A process that has only just begun has no handler yet, and ends by the signal itself.
+        Cause::Asked => exit.status == Some(0) || exit.signal == Some(SIGTERM) || outside(exit),
         Cause::Own => outside(exit),
         Cause::Stuck => false,
     }
@@ -204,7 +208,7 @@ fn name(exit: &Exit) -> String {
         Cause::Own => "by itself",
         Cause::Stuck => "stuck",
     };
-    let status = exit.status.map_or_else(|| "signal".to_owned(), |s| format!("status {s}"));
+    let status = exit.status.map_or_else(|| format!("signal {}", exit.signal.unwrap_or(0)), |s| format!("status {s}"));
     let code = exit.code.as_ref().map(|c| format!(" {c}")).unwrap_or_default();
     format!("{cause}: {status}{code}")
 }
@@ -253,6 +257,7 @@ mod tests {
             at_s: 0.0,
             cause,
             status,
+            signal: None,
             code: code.map(str::to_owned),
         };
         assert!(explained(&exit(Cause::Killed, None, None)));
@@ -261,6 +266,7 @@ mod tests {
         assert!(!explained(&exit(Cause::Own, Some(4), Some("chain_mismatch"))));
         assert!(!explained(&exit(Cause::Own, Some(0), None)));
         assert!(!explained(&exit(Cause::Asked, None, None)));
+        assert!(explained(&Exit { signal: Some(SIGTERM), ..exit(Cause::Asked, None, None) }));
         assert!(!explained(&exit(Cause::Stuck, None, None)));
     }
 }
