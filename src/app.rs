@@ -8,15 +8,18 @@ use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{
-    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, RunOptions, Summary, Task, TaskParts,
+    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, Repartition, RepartitionSettings, RunOptions,
+    Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
-    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, PollThread, StartOptions, TopicIds,
+    self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
+    StartOptions, TopicIds,
 };
 use crate::state::{DELETE_RETENTION_MS, Db, Restorer, Standby, State};
+use crate::telemetry::health;
 use crate::topology::{Role, Topology};
 
 /// What a process runs with.
@@ -116,6 +119,7 @@ pub fn run(
 ) -> Result<Summary> {
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
+    health().started();
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
     let retention = match broker {
         BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
@@ -131,6 +135,7 @@ pub fn run(
         restorer = restorer.with_ids(TopicIds::new(&client)?);
     }
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
+    let repartition = repartition(setup, &client, &options)?;
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
     let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
     let registry = registry(whole);
@@ -138,8 +143,10 @@ pub fn run(
     heartbeat.beat();
     // Fencing comes first: the task makes its producer before the group is joined.
     let producer = remake()?;
-    let rejoin = rejoin(setup, &client, &budget, &heartbeat);
+    let lags = Lags::default();
+    let rejoin = rejoin(setup, &client, &budget, &heartbeat, &lags);
     let poll = rejoin()?;
+    let _lag = LagWatch::start(&client, &setup.topology, lags)?;
     let parts = TaskParts {
         engine,
         embedder,
@@ -155,13 +162,33 @@ pub fn run(
     };
     let failpoint = setup.config.failpoint.as_deref().map(Failpoint::parse).transpose()?;
     let faults = Faults { sabotage: setup.config.sabotage, failpoint };
-    Task::new(parts, producer, options, remake, rejoin, faults).run()
+    let summary = Task::new(parts, producer, options, remake, rejoin, faults).run();
+    repartition.stop().and(summary)
 }
 
-fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat) -> Rejoin {
+/// Starts the flows into internal topics. Under `until_end` they come to their ends first: what they
+/// relayed is what the units have to read.
+fn repartition(setup: &Setup, client: &Client, options: &RunOptions) -> Result<Repartition> {
+    let mut flows = Repartition::start(&RepartitionSettings {
+        client: client.clone(),
+        topology: setup.topology.clone(),
+        group: setup.group(),
+        instance: setup.config.instance_id().to_owned(),
+        prefix: setup.config.kafka.topic_prefix.clone(),
+        sabotage: setup.config.sabotage,
+        until_end: options.until_end,
+        stop: options.stop.clone(),
+    })?;
+    if options.until_end {
+        flows.finish()?;
+    }
+    Ok(flows)
+}
+
+fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat, lags: &Lags) -> Rejoin {
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
     let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
-    let (budget, heartbeat) = (budget.clone(), heartbeat.clone());
+    let (budget, heartbeat, lags) = (budget.clone(), heartbeat.clone(), lags.clone());
     Box::new(move || {
         PollThread::start(StartOptions {
             client: &client,
@@ -170,6 +197,7 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
             instance: &instance,
             budget: budget.clone(),
             task: heartbeat.clone(),
+            lags: lags.clone(),
             sabotage,
         })
     })

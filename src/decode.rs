@@ -152,6 +152,27 @@ pub fn retrieval(fetched: &Fetched, rules: &Rules) -> Result<Retrieval> {
     })
 }
 
+/// The boundary of an input, as [`write`] and [`retrieval`] would find it, at the cost of a look at two
+/// fields; `None` where they would refuse the record.
+#[must_use]
+pub fn boundary(fetched: &Fetched, max_bytes: usize) -> Option<Boundary> {
+    #[derive(serde::Deserialize)]
+    struct Peek<'a> {
+        #[serde(borrow)]
+        tenant: Cow<'a, str>,
+        #[serde(borrow)]
+        store: Cow<'a, str>,
+    }
+    let Some(value) = fetched.value.as_deref() else {
+        return Boundary::parse(std::str::from_utf8(fetched.key.as_deref()?).ok()?).ok();
+    };
+    if value.len() > max_bytes {
+        return None;
+    }
+    let peek: Peek<'_> = serde_json::from_slice(value).ok()?;
+    Boundary::new(&peek.tenant, &peek.store).ok()
+}
+
 fn readable(fetched: &Fetched) -> Result<()> {
     if fetched.headers.iter().any(|(name, _)| name == header::UNREADABLE) {
         return Err(Error::new(Code::InvalidRecord, "a header name is not UTF-8"));

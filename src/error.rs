@@ -58,7 +58,10 @@ codes! {
     TombstoneWithoutRecord = "tombstone_without_record", DeadLetter, "a null value needs the header memsluice-record-id";
     MisplacedPartition = "misplaced_partition", DeadLetter, "produce with key tenant/store and the murmur2 partitioner";
     OutputTooLarge = "output_too_large", DeadLetter, "the output would not fit limits.max_output_bytes: raise it with the topic's max.message.bytes";
+    SourceIsolated = "source_isolated", DeadLetter, "its source failed too often: mend the producer, then redrive after the cool-down";
+    KeyHeld = "key_held", DeadLetter, "an earlier record of its key is a dead letter: redrive or skip that one first";
     ConfigInvalid = "config_invalid", Stop, "correct the named setting; `memsluice run --help` lists files and variables";
+    HttpUnavailable = "http_unavailable", Stop, "another process listens there, or the address is not of this host: set http.listen, or `off`";
     SecretMissing = "secret_missing", Stop, "write at least 32 random bytes to a file and name it in secret_file";
     TopologyUnreadable = "topology_unreadable", Stop, "give the folder that holds memsluice.yaml with --topology";
     TopologySyntax = "topology_syntax", Stop, "correct the YAML at the named line";
@@ -79,7 +82,10 @@ codes! {
     TopicMissing = "topic_missing", Stop, "create the topics: `memsluice topology apply`";
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";
+    RepartitionWithdrawn = "repartition_withdrawn", Stop, "set repartition: auto for this input again, or start with a new application id";
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
+    PoisonFlood = "poison_flood", Stop, "records of several sources fail: look at dead-letters, then mend the producers or raise breaker.stop_sources";
+    HeldKeysFull = "held_keys_full", Stop, "too many records wait behind dead letters: raise breaker.max_held, then redrive or skip them";
     TransactionAborted = "transaction_aborted", Abort, "no action: the transaction is rolled back and run again";
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";
     RestoreStalled = "restore_stalled", Stop, "the changelog did not reach its end in time: look for a hanging transaction";
@@ -100,6 +106,10 @@ codes! {
     SprtInvalid = "sprt_invalid", Stop, "choose 0 < p0 < p1 < 1 with p1 > 2 p0, and alpha, beta in (0, 0.5)";
     FileUnreadable = "file_unreadable", Stop, "check the path and its permissions";
     OutputFailed = "output_failed", Stop, "check that the output can be written";
+    StopDrainFailed = "stop_drain_failed", Stop, "no record is lost: what was not committed is decided again at the next start";
+    StopCommitFailed = "stop_commit_failed", Stop, "no record is lost: what was not committed is decided again at the next start";
+    StopFlushFailed = "stop_flush_failed", Stop, "committed work is safe in Kafka: check the disk; the next start replays the changelog";
+    StopLeaveFailed = "stop_leave_failed", Stop, "all is committed: its partitions move after the session timeout";
     Internal = "internal", Stop, "a bug: please report it with the log";
 }
 
@@ -141,12 +151,17 @@ impl Error {
         &self.message
     }
 
-    /// Process exit status: 2 configuration, 3 broker, 4 state, 5 encoder, 1 anything else.
+    /// Process exit status: 2 configuration, 3 broker, 4 state, 5 encoder, 10 to 13 the step of a stop that
+    /// failed (drain, commit, flush, leave), 1 anything else.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         use Code as C;
         match self.code {
             C::SprtInvalid => 2,
+            C::StopDrainFailed => 10,
+            C::StopCommitFailed => 11,
+            C::StopFlushFailed => 12,
+            C::StopLeaveFailed => 13,
             c if c >= C::ConfigInvalid && c <= C::PolicyInvalid => 2,
             c if c >= C::BrokerUnreachable && c <= C::TransactionUnknown => 3,
             c if c >= C::RestoreStalled && c <= C::ChainMismatch => 4,

@@ -2,23 +2,26 @@
 //! be written and what was read.
 //!
 //! ```text
-//! source -> decode -> policy -> embed -> score -> decide -> sink
-//!              \-> session -> sprt -> alert ----------------^
+//! source -> decode -> breaker -> policy -> embed -> score -> decide -> sink
+//!              \-> session -> sprt -> alert ---------------------------^
 //! ```
 //!
 //! Modules stand in flow order; each imports only those before it, plus `schema`, `error`, `clock`,
-//! `config` and `topology`. `pipeline` alone sees all stages; only `source`, `sink` and `state` know
+//! `config`, `telemetry` and `topology`. `pipeline` alone sees all stages; only `source`, `sink` and `state` know
 //! rdkafka and rocksdb (`tests/architecture.rs`).
 
 pub mod clock;
 pub mod config;
 pub mod error;
 pub mod schema;
+pub mod telemetry;
 pub mod topology;
 
 pub mod source;
 
 pub mod decode;
+
+pub mod breaker;
 
 pub mod policy;
 

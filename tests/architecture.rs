@@ -11,7 +11,7 @@ const SOFT: usize = 400;
 const HARD: usize = 600;
 
 /// Every module may import these.
-const SHARED: [&str; 5] = ["clock", "config", "error", "schema", "topology"];
+const SHARED: [&str; 6] = ["clock", "config", "error", "schema", "telemetry", "topology"];
 
 /// A source file.
 struct Source {

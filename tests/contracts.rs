@@ -189,9 +189,15 @@ fn invalid_examples_are_refused_with_their_code() {
             seen.insert(wanted.to_owned());
         }
     }
-    // What isn't a matter of the value alone: size, key, headers, partition, output.
-    let elsewhere =
-        [Code::RecordTooLarge, Code::TombstoneWithoutRecord, Code::MisplacedPartition, Code::OutputTooLarge];
+    // What isn't a matter of the value alone: size, key, headers, partition, output, what came before.
+    let elsewhere = [
+        Code::RecordTooLarge,
+        Code::TombstoneWithoutRecord,
+        Code::MisplacedPartition,
+        Code::OutputTooLarge,
+        Code::SourceIsolated,
+        Code::KeyHeld,
+    ];
     for code in Code::ALL.iter().filter(|c| c.action() == Action::DeadLetter && !elsewhere.contains(c)) {
         assert!(seen.contains(code.name()), "{} has no example", code.name());
     }

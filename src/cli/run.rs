@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 
 use super::{Common, Format, out, render};
-use crate::app::{self, BrokerKind};
+use crate::app::{self, BrokerKind, Setup};
+use crate::config::Sabotage;
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{RunOptions, Summary};
 use crate::state::Progress;
+use crate::telemetry::{self, health, metrics};
 
 #[derive(Debug, Args)]
 #[command(
@@ -33,6 +35,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     }
     let setup = args.common.setup()?;
     let secret = setup.secret()?;
+    serve(&setup)?;
     let sprt = crate::session::SprtTable::new(&setup.topology.main.sprt)?;
     let (attack, benign) = (sprt.exact(sprt.parameters.p1), sprt.exact(sprt.parameters.p0));
     out::note(&format!(
@@ -42,11 +45,12 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let embedder = Embedder::start(&setup.config.encoder)?;
     out::note(&format!("encoder: {}", embedder.identity()));
     let stop = stop_on_signal()?;
+    let on_progress = if setup.config.sabotage == Some(Sabotage::StuckTask) { stuck() } else { progress() };
     let options = RunOptions {
         until_end: args.until_end,
         stop,
         on_output: None,
-        on_progress: Some(progress()),
+        on_progress: Some(on_progress),
         on_restore: Some(restoring()),
     };
     let summary = app::run(&setup, secret, embedder, BrokerKind::Real, options)?;
@@ -54,6 +58,28 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         Format::Table => render::summary(&summary),
         Format::Json => out::json(&summary),
     }
+}
+
+/// Metrics and probes from here on, so that a long start can be watched.
+fn serve(setup: &Setup) -> Result<()> {
+    let Some(listen) = setup.config.http.address() else {
+        return Ok(());
+    };
+    let labels = vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("topology", setup.topology.hash.clone())];
+    metrics().build_info.get_or_create(&labels).set(1);
+    let address = telemetry::serve(listen, metrics(), health())?;
+    out::note(&format!("http: {address} (/metrics /live /ready /startup)"));
+    Ok(())
+}
+
+/// Sabotage only: the task thread stands still.
+fn stuck() -> Box<dyn FnMut(&Summary) + Send> {
+    Box::new(|_| {
+        tracing::warn!("sabotage: the task thread stands still");
+        loop {
+            std::thread::park();
+        }
+    })
 }
 
 /// Totals on the log, every few seconds.

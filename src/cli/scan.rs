@@ -1,6 +1,7 @@
 //! `memsluice scan`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -44,7 +45,8 @@ pub(super) struct ScanArgs {
 }
 
 pub(super) fn run(args: &ScanArgs) -> Result<()> {
-    let setup = args.common.setup()?;
+    let mut setup = args.common.setup()?;
+    Arc::make_mut(&mut setup.topology).without_repartition();
     let secret = match &setup.config.secret_file {
         Some(path) => Secret::from_file(path)?,
         None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,

@@ -64,7 +64,7 @@ pub(super) fn run(args: &TopologyArgs) -> Result<()> {
             out::line(&format!(
                 "{} topics created, {} were there",
                 created.len(),
-                setup.topology.topics.len() - created.len()
+                setup.topology.topics.len() + setup.topology.sources.len() - created.len()
             ))
         }
     }

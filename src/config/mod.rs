@@ -10,7 +10,9 @@ use serde::Deserialize;
 
 use crate::error::{Code, Error, Result};
 
+mod http;
 mod secret;
+pub use http::Http;
 pub use secret::Secret;
 
 /// All settings.
@@ -21,6 +23,8 @@ pub struct Config {
     pub kafka: Kafka,
     /// Encoder.
     pub encoder: Encoder,
+    /// Metrics and probes.
+    pub http: Http,
     /// Folder of the local state; default `./memsluice-state`.
     pub state_dir: Option<PathBuf>,
     /// File with at least 32 random bytes; every keyed hash is derived from it.
@@ -47,6 +51,10 @@ pub enum Sabotage {
     FreshGroupMetadata,
     /// Join with cooperative-sticky, which splits units between members.
     CooperativeSticky,
+    /// Relay a repartitioned input's partitions as they come, without their merge.
+    RepartitionMergeOff,
+    /// The task thread stands still after its first commit.
+    StuckTask,
 }
 
 /// Broker settings.

@@ -12,6 +12,7 @@ use super::{Backend, BatchRule, Batcher, Cache, Encoded, Prepared, Sized};
 use crate::clock::monotonic;
 use crate::config::Encoder as Settings;
 use crate::error::{Code, Error, Result};
+use crate::telemetry::metrics;
 
 /// A text to encode.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub struct Job {
 struct Numbered {
     job: Job,
     round: u64,
+    queued: Queued,
 }
 
 /// A text's outcome.
@@ -117,14 +119,17 @@ impl Embedder {
     /// A vector that is already known.
     #[must_use]
     pub fn cached(&self, text: &str) -> Option<Encoded> {
-        self.cache.get(text)
+        let known = self.cache.get(text);
+        metrics().embed_hits.inc_by(u64::from(known.is_some()));
+        known
     }
 
     /// Hands a text to the threads; bounded by the bytes in flight of its input.
     pub fn submit(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The threads outlive this sender; a dead thread shows in `alive`.
-            drop(jobs.send(Numbered { job, round: self.round.load(Ordering::Relaxed) }));
+            let round = self.round.load(Ordering::Relaxed);
+            drop(jobs.send(Numbered { job, round, queued: Queued::now() }));
         }
     }
 
@@ -184,7 +189,7 @@ fn refuse(inbox: &Receiver<Numbered>, outbox: &Sender<Done>) {
     for Numbered { job, .. } in inbox {
         let result =
             Err(Error::new(Code::EncoderFailed, "the record carries no vector and the encoder is precomputed"));
-        if outbox.send(Done { unit: job.unit, ticket: job.ticket, result }).is_err() {
+        if !answer(outbox, Done { unit: job.unit, ticket: job.ticket, result }) {
             return;
         }
     }
@@ -203,6 +208,7 @@ struct Worker {
 struct Waiting {
     job: Job,
     round: u64,
+    queued: Queued,
     prepared: Prepared,
 }
 
@@ -233,15 +239,17 @@ impl Worker {
         round != self.round.load(Ordering::Relaxed)
     }
 
-    fn take(&mut self, Numbered { job, round }: Numbered) {
+    fn take(&mut self, Numbered { job, round, queued }: Numbered) {
         if self.is_stale(round) {
             return;
         }
         if let Some(known) = self.cache.get(&job.text) {
+            metrics().embed_hits.inc();
             return self.send(job.unit, job.ticket, Ok(known));
         }
+        metrics().embed_misses.inc();
         match self.backend.prepare(&job.text) {
-            Ok(prepared) => self.batcher.push(Waiting { job, round, prepared }),
+            Ok(prepared) => self.batcher.push(Waiting { job, round, queued, prepared }),
             Err(e) => self.send(job.unit, job.ticket, Err(e)),
         }
     }
@@ -252,7 +260,9 @@ impl Worker {
             return;
         }
         let prepared: Vec<Prepared> = batch.iter().map(|w| w.prepared.clone()).collect();
+        let start = monotonic();
         let rows = self.backend.encode(&prepared);
+        measure(&batch, start);
         let Ok(rows) = rows else {
             return self.one_by_one(batch);
         };
@@ -289,6 +299,44 @@ impl Worker {
     }
 
     fn send(&self, unit: i32, ticket: u64, result: Result<Encoded>) {
-        drop(self.outbox.send(Done { unit, ticket, result }));
+        answer(&self.outbox, Done { unit, ticket, result });
+    }
+}
+
+/// A text that waits for its vector: counted from its submit until it is dropped.
+#[derive(Debug)]
+struct Queued(Instant);
+
+impl Queued {
+    fn now() -> Self {
+        metrics().embed_queue.inc();
+        Self(monotonic())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        metrics().embed_queue.dec();
+    }
+}
+
+/// Hands an outcome back; `false` when nobody waits any more.
+fn answer(outbox: &Sender<Done>, done: Done) -> bool {
+    metrics().embed_failures.inc_by(u64::from(done.result.is_err()));
+    outbox.send(done).is_ok()
+}
+
+/// What a batch that began at `start` and has just ended was like.
+#[allow(clippy::cast_precision_loss)] // small counts
+fn measure(batch: &[Waiting], start: Instant) {
+    let m = metrics();
+    m.embed_inference.observe_duration(start.elapsed());
+    let (pieces, longest) = batch.iter().map(Sized::pieces).fold((0, 0), |(sum, max), n| (sum + n, n.max(max)));
+    let padded = longest * batch.len();
+    m.embed_batch_records.observe(batch.len() as f64);
+    m.embed_batch_tokens.observe(padded as f64);
+    m.embed_padding.observe(1.0 - pieces as f64 / padded.max(1) as f64);
+    for waiting in batch {
+        m.embed_queue_seconds.observe_duration(start.duration_since(waiting.queued.0));
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::failpoint::{Failpoint, Fault, Side};
-use super::machine::{Command, Event, Machine, State as Phase};
+use super::machine::{Command, Event, State as Phase};
+use super::timed::Timed;
 use crate::clock::{monotonic, wall_millis};
 use crate::config::Sabotage;
 use crate::error::{Action, Code, Error};
@@ -42,7 +43,7 @@ pub struct Faults {
 #[derive(Debug)]
 pub struct Committer<P> {
     producer: P,
-    machine: Machine,
+    machine: Timed,
     names: HashMap<Role, String>,
     limit: Duration,
     opened: Option<Instant>,
@@ -53,6 +54,8 @@ pub struct Committer<P> {
     /// Next changelog offset of each unit as of the last commit.
     changelog: Delivered,
     failed: Option<CommitError>,
+    /// Command that failed first in the last commit.
+    failed_at: Option<Command>,
     faults: Faults,
 }
 
@@ -62,7 +65,7 @@ impl<P: Transactions> Committer<P> {
     pub fn new(producer: P, topology: &Topology, faults: Faults) -> Self {
         Self {
             producer,
-            machine: Machine::default(),
+            machine: Timed::default(),
             names: Role::ALL.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
             limit: topology.main.commit.transaction_timeout,
             opened: None,
@@ -71,6 +74,7 @@ impl<P: Transactions> Committer<P> {
             offsets: BTreeMap::new(),
             changelog: HashMap::new(),
             failed: None,
+            failed_at: None,
             faults,
         }
     }
@@ -108,6 +112,7 @@ impl<P: Transactions> Committer<P> {
     /// Serves delivery reports.
     pub fn poll(&mut self) {
         self.producer.poll();
+        self.machine.tick();
     }
 
     /// Puts a decided record into the transaction; failures show at the next commit.
@@ -140,6 +145,12 @@ impl<P: Transactions> Committer<P> {
         self.failed.is_some()
     }
 
+    /// The command that failed first in the last commit.
+    #[must_use]
+    pub fn failed_at(&self) -> Option<Command> {
+        self.failed_at
+    }
+
     /// Commits what is open. `group` is the metadata of the generation that every record of the
     /// transaction belongs to; without it nothing can be committed (I5).
     pub fn commit<S: Store>(&mut self, state: &mut State<S>, group: Option<Arc<P::Group>>) -> Step {
@@ -147,7 +158,9 @@ impl<P: Transactions> Committer<P> {
             return Step::Nothing;
         }
         let group = group.as_deref();
+        self.failed_at = None;
         if let Some(e) = self.failed.take() {
+            self.failed_at = Some(Command::Drain);
             return self.run(Event::Failed(e.action), Some(e.error), state, group);
         }
         if self.opened.is_some_and(|t| t.elapsed() >= self.limit) {
@@ -196,6 +209,7 @@ impl<P: Transactions> Committer<P> {
                 Ok(()) if command == Command::Abort => {}
                 Ok(()) => queue.extend(self.machine.step(Event::Done)),
                 Err(e) => {
+                    self.failed_at.get_or_insert(command);
                     cause = Some(e.error);
                     queue = self.machine.step(Event::Failed(e.action)).into();
                 }

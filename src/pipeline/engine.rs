@@ -1,15 +1,15 @@
 //! The stages of one record: admit (decode, policy, what to embed) and finish (score, decide, effects).
-//! Pure but for the state it is given: no broker, no clock, no randomness.
+//! Pure but for the state it is given: no broker, no randomness; a clock only measures.
 
 use std::sync::Arc;
 
-use super::{Registry, Unit};
+use super::{Registry, Unit, gate};
 use crate::config::Secret;
 use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::Encoded;
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
-use crate::schema::{Ids, Op, Vector, Versions};
+use crate::schema::{Coordinates, Ids, InputRef, Isolation, Op, OriginalKey, SourceStamp, Vector, Versions};
 use crate::score::Settings as MemsadSettings;
 use crate::session::SprtTable;
 use crate::sink::Output;
@@ -54,7 +54,9 @@ pub enum Stage {
     Write(Box<Write>, Ruling),
     /// A retrieval.
     Retrieval(Box<Retrieval>),
-    /// Not decodable.
+    /// An operator's skip of a dead letter.
+    Skip(Coordinates),
+    /// Not decodable, or held back by the breaker or a held key.
     Dead(Error),
 }
 
@@ -65,6 +67,8 @@ pub struct Pending {
     pub fetched: Fetched,
     /// What it is.
     pub stage: Stage,
+    /// Where it came from, when it came through an internal topic.
+    pub stamp: Option<SourceStamp>,
 }
 
 /// What the embed stage has to do.
@@ -140,13 +144,19 @@ impl Engine {
 
     /// Decode and policy; says what to embed.
     #[must_use]
-    pub fn admit(&self, fetched: Fetched) -> (Pending, Embeds) {
-        let (stage, embeds) = match fetched.at.role {
-            Role::RetrievalLogs => self.admit_retrieval(&fetched),
-            _ => self.admit_write(&fetched),
+    pub fn admit(&self, mut fetched: Fetched) -> (Pending, Embeds) {
+        let internal = self.topology.is_repartitioned(fetched.at.role);
+        let stamp = internal.then(|| SourceStamp::of(&fetched.headers)).flatten();
+        if let Some(c) = &stamp {
+            fetched.at.timestamp = c.timestamp;
+        }
+        let (stage, embeds) = match (gate::skip(&fetched, self.topology.name(fetched.at.role)), fetched.at.role) {
+            (Some(skip), _) => skip.map(|c| (Stage::Skip(c), Embeds::Nothing)),
+            (None, Role::RetrievalLogs) => self.admit_retrieval(&fetched),
+            (None, _) => self.admit_write(&fetched),
         }
         .unwrap_or_else(|e| (Stage::Dead(e), Embeds::Nothing));
-        (Pending { fetched, stage }, embeds)
+        (Pending { fetched, stage, stamp }, embeds)
     }
 
     fn admit_write(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
@@ -176,7 +186,8 @@ impl Engine {
     /// Score, decide, session, alert: the record's outputs; its state changes go to the overlay.
     ///
     /// # Errors
-    /// `state_failed`, `state_format`, `internal`: never because of the record itself.
+    /// `state_failed`, `state_format`, `internal`: never because of the record itself. `poison_flood`: nothing
+    /// was changed, and what was finished before can be committed. `held_keys_full`: it can't.
     pub fn finish<S: Store>(
         &self,
         pending: Pending,
@@ -185,17 +196,51 @@ impl Engine {
         state: &mut State<S>,
         registry: &Registry,
     ) -> Result<Vec<Output>> {
-        let at = pending.fetched.at;
+        let (taken, ticket, stage) = self.gate(pending, unit, state)?;
+        let at = taken.fetched.at;
         let mut outputs = unit.adopt(self, registry, at, state);
         let topic = self.topology.name(at.role).to_owned();
         unit.positions.insert(topic, at.offset + 1);
-        match pending.stage {
-            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, pending.fetched, &error)?),
-            Stage::Write(write, ruling) => {
-                outputs.extend(self.write(unit, state, pending.fetched, &write, &ruling, embedded)?)
-            }
-            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, pending.fetched.at, &r, embedded)?),
+        match stage {
+            Stage::Dead(error) => outputs.extend(self.dead_letter(unit, taken, &error)?),
+            Stage::Skip(skipped) => outputs.extend(self.control(unit, state, &taken, &skipped)),
+            Stage::Write(write, ruling) => outputs.extend(self.write(unit, state, taken, &write, &ruling, embedded)?),
+            Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, &taken, &r, embedded)?),
         }
+        self.settle(unit, state, ticket, &outputs)?;
         Ok(outputs)
+    }
+}
+
+/// A record under the coordinates that users see.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// As its producer sent it.
+    pub(super) fetched: Fetched,
+    /// Where it came from.
+    pub(super) input: InputRef,
+    /// What a redrive or skip of its dead letter names, in the topic that the unit reads: its own offset, or
+    /// that of the outstanding record which it is a redrive of.
+    pub(super) origin: i64,
+    /// Set while its source is isolated.
+    pub(super) isolation: Option<Isolation>,
+}
+
+impl Taken {
+    /// Behind an internal topic our header comes off and the record's own key comes back.
+    pub(super) fn new(mut fetched: Fetched, stamp: Option<SourceStamp>, topic: &str) -> Self {
+        let origin = fetched.at.offset;
+        let Some(c) = stamp else {
+            let input = InputRef { offset: origin, partition: fetched.at.partition, topic: topic.to_owned() };
+            return Self { fetched, input, origin, isolation: None };
+        };
+        fetched.headers.pop();
+        match c.key {
+            OriginalKey::Same => {}
+            OriginalKey::Absent => fetched.key = None,
+            OriginalKey::Other(key) => fetched.key = Some(key),
+        }
+        let input = InputRef { offset: c.offset, partition: c.partition, topic: c.topic };
+        Self { fetched, input, origin, isolation: None }
     }
 }

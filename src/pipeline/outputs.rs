@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use super::engine::Taken;
 use super::{Engine, Unit};
 use crate::clock::rfc3339;
 use crate::error::{Code, Error, Result};
 use crate::schema::{
-    Activation, Attack, Boundary, ChainLink, DeadLetterStub, DecisionBody, DecisionKind, Headers, Verdict, Versions,
-    canonical, header as h,
+    Activation, Attack, Boundary, ChainLink, Coordinates, DeadLetterHeaders, DeadLetterStub, DecisionBody,
+    DecisionKind, Headers, Verdict, Versions, canonical, header as h,
 };
 use crate::sink::{Output, size};
-use crate::source::{At, Fetched};
+use crate::source::At;
 use crate::topology::Role;
 
 /// Largest key that a stub keeps, bytes.
@@ -19,7 +20,6 @@ const STUB_KEY: usize = 1024;
 /// Makes the headers of a forwarded or held record.
 pub(super) struct Forward<'a> {
     pub(super) body: &'a DecisionBody,
-    pub(super) topic: &'a str,
     pub(super) application: &'a str,
     pub(super) boundary: &'a Boundary,
 }
@@ -37,7 +37,7 @@ impl Forward<'_> {
         cloud_event(&mut out, self.application, kind, &body.id, &body.time);
         add(&mut out, h::CE_SUBJECT, &format!("{}/{}", self.boundary, body.record_id.as_deref().unwrap_or_default()));
         if let Some(input) = &body.input {
-            add(&mut out, h::CE_SEQUENCE, &format!("{}-{}-{}", self.topic, input.partition, input.offset));
+            add(&mut out, h::CE_SEQUENCE, &format!("{}-{}-{}", input.topic, input.partition, input.offset));
         }
         if let Some(expires) = &body.expires_at {
             add(&mut out, h::CE_EXPIRYTIME, expires);
@@ -109,14 +109,13 @@ impl Engine {
             }
             _ => what.to_owned(),
         };
-        let mut body = self.body(unit, at);
+        let mut body = self.body(unit, at, None);
         body.id = self.ids.of_activation(
             unit.partition,
             &shown,
             version,
             i64::try_from(unit.meta.chain.next_seq).unwrap_or(i64::MAX),
         );
-        body.input = None;
         body.kind = DecisionKind::Activation;
         let key = format!("activation/{shown}").into_bytes();
         body.activation = Some(Activation { what: shown, version });
@@ -137,72 +136,72 @@ impl Engine {
         versions
     }
 
-    /// Raw bytes and headers with KIP-1034 headers behind them; a stub where they would not fit. An input
-    /// of `memory-writes` also gets its decision.
-    pub(super) fn dead_letter(&self, unit: &mut Unit, fetched: Fetched, error: &Error) -> Result<Vec<Output>> {
+    /// Raw bytes with the record's headers under a prefix and KIP-1034 headers; a stub where they would not
+    /// fit. An input of `memory-writes` also gets its decision.
+    pub(super) fn dead_letter(&self, unit: &mut Unit, taken: Taken, error: &Error) -> Result<Vec<Output>> {
+        let Taken { fetched, input, origin, isolation } = taken;
         let at = fetched.at;
         let topic = self.topology.name(at.role).to_owned();
-        let mut headers = fetched.headers;
-        self.error_headers(&mut headers, &topic, at, error);
-        let key = fetched.key.unwrap_or_default();
-        let too_large =
-            size(key.len(), fetched.value.as_deref(), &headers) > self.topology.main.limits.max_output_bytes;
-        let output = if too_large {
-            self.stub(unit.partition, &topic, at, key, fetched.value.as_deref().unwrap_or_default(), error)?
+        let mut letter = DeadLetterHeaders {
+            input: Coordinates { topic: input.topic.clone(), partition: input.partition, offset: input.offset },
+            timestamp: at.timestamp,
+            code: error.code().name().to_owned(),
+            message: error.message().to_owned(),
+            stage: stage(error.code()).to_owned(),
+            version: self.versions.program.clone(),
+            origin: Coordinates { topic, partition: at.partition, offset: origin },
+            null_key: fetched.key.is_none(),
+            stub: false,
+            isolation,
+            original: fetched.headers,
+        };
+        let (key, value) = (fetched.key.unwrap_or_default(), fetched.value);
+        let headers = letter.to_headers();
+        // Ours are short, and the topics have room for them: what can't be forwarded keeps its bytes here.
+        let own = size(key.len(), value.as_deref(), &headers[..letter.original.len()]);
+        let output = if own <= self.topology.main.limits.max_output_bytes {
+            Output { role: Role::DeadLetters, partition: unit.partition, key, value, headers }
         } else {
-            Output { role: Role::DeadLetters, partition: unit.partition, key, value: fetched.value, headers }
+            letter.stub = true;
+            letter.original.clear();
+            self.stub(unit.partition, &letter, key, value.as_deref().unwrap_or_default())?
         };
         let mut outputs = vec![output];
         if at.role == Role::MemoryWrites {
-            let mut body = self.body(unit, at);
+            let mut body = self.body(unit, at, Some(&input));
             body.error = Some(error.code().name().to_owned());
             body.reasons = vec![format!("dead_letter:{}", error.code().name())];
             body.verdict = Some(Verdict::DeadLetter);
-            let key = format!("dead-letter/{topic}/{}/{}", at.partition, at.offset).into_bytes();
+            let key = format!("dead-letter/{}/{}/{}", input.topic, input.partition, input.offset).into_bytes();
             outputs.push(self.decision(unit, key, &body));
         }
         Ok(outputs)
     }
 
-    fn error_headers(&self, headers: &mut Headers, topic: &str, at: At, error: &Error) {
-        let code = error.code();
-        let stage = if code == Code::OutputTooLarge { "decide" } else { "decode" };
-        add(headers, h::EXCEPTION, code.name());
-        add(headers, h::MESSAGE, error.message());
-        add(headers, h::STACKTRACE, stage);
-        add(headers, h::TOPIC, topic);
-        add(headers, h::PARTITION, &at.partition.to_string());
-        add(headers, h::OFFSET, &at.offset.to_string());
-        add(headers, h::ERROR_CODE, code.name());
-        add(headers, h::ERROR_STAGE, stage);
-        add(headers, h::VERSION, &self.versions.program);
-    }
-
-    fn stub(
-        &self,
-        partition: i32,
-        topic: &str,
-        at: At,
-        mut key: Vec<u8>,
-        value: &[u8],
-        error: &Error,
-    ) -> Result<Output> {
+    fn stub(&self, partition: i32, letter: &DeadLetterHeaders, mut key: Vec<u8>, value: &[u8]) -> Result<Output> {
         let stub = DeadLetterStub {
-            code: error.code().name().to_owned(),
+            code: letter.code.clone(),
             length: value.len() as u64,
             hmac: self.secret.hmac("deployment", value),
             key_id: self.secret.key_id().to_owned(),
-            topic: topic.to_owned(),
-            partition: at.partition,
-            offset: at.offset,
+            topic: letter.input.topic.clone(),
+            partition: letter.input.partition,
+            offset: letter.input.offset,
         };
         let value = serde_json::to_vec(&stub).map_err(|e| Error::with(Code::Internal, "a stub can't be written", e))?;
-        let mut headers = Headers::new();
-        self.error_headers(&mut headers, topic, at, error);
-        add(&mut headers, h::STUB, "true");
         if key.len() > STUB_KEY {
             key.clear();
         }
-        Ok(Output { role: Role::DeadLetters, partition, key, value: Some(value), headers })
+        Ok(Output { role: Role::DeadLetters, partition, key, value: Some(value), headers: letter.to_headers() })
+    }
+}
+
+/// The stage that refused the record.
+fn stage(code: Code) -> &'static str {
+    match code {
+        Code::SourceIsolated => "breaker",
+        Code::KeyHeld => "hold",
+        Code::OutputTooLarge => "decide",
+        _ => "decode",
     }
 }

@@ -1,5 +1,6 @@
 //! The retrieval path after embedding: cross-tenant check, history, session, SPRT, alert.
 
+use super::engine::Taken;
 use super::{Engine, Unit, outputs};
 use crate::decode::Retrieval;
 use crate::embed::Encoded;
@@ -16,16 +17,17 @@ impl Engine {
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
-        at: At,
+        taken: &Taken,
         r: &Retrieval,
         embedded: Option<Result<Encoded>>,
     ) -> Result<Vec<Output>> {
+        let at = taken.fetched.at;
         let mut out = Vec::new();
         let now = unit.advance(&r.boundary, at.timestamp, state)?;
         unit.sweep(&r.boundary, now, self, state)?;
         let foreign = r.results.iter().filter(|x| x.foreign).count();
         if foreign > 0 {
-            let uid = self.ids.of_input(self.topology.name(at.role), at.partition, at.offset, 0, IdKind::Finding);
+            let uid = self.id_of(&taken.input, IdKind::Finding);
             let attack =
                 crate::alert::cross_tenant(uid, &r.boundary, &r.session_id, &r.event_id, foreign, at.timestamp);
             out.push(outputs::finding(self, unit.partition, &attack)?);
@@ -80,7 +82,11 @@ impl Engine {
         let key = key(Kind::Session, unit.partition, &[r.boundary.as_str(), &r.session_id], None, &[]);
         let previous: Option<SessionState> = state.get(&key)?.map(|v| state::decode(&v)).transpose()?;
         let known = previous.as_ref().is_some_and(|p| now <= p.closes_at(&self.sprt));
+        let before = previous.as_ref().filter(|_| known).map_or((0, 0), |p| (p.suppressed, p.restarts));
         let (next, crossing) = session::observe(previous, &self.sprt, &observed);
+        unit.sessions.observed += u64::from(next.suppressed == before.0);
+        unit.sessions.restarts += u64::from(next.restarts.saturating_sub(before.1));
+        unit.sessions.attacks += u64::from(crossing.is_some());
         state.put(key, state::encode(&next));
         if !known {
             unit.schedule(&r.boundary, &r.session_id, next.closes_at(&self.sprt), state);

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Engine, Registry};
+use super::meter::SessionCounts;
+use super::{Engine, Registry, gate};
+use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Calibration, Scope, Versions};
@@ -29,6 +31,10 @@ pub struct Unit {
     pub(super) meta: UnitMeta,
     /// `kind/scope` to the version in force.
     active: BTreeMap<String, u64>,
+    /// Sources that failed lately.
+    pub(super) breaker: Breaker,
+    /// What waits behind dead letters.
+    pub(super) held: Held,
     /// Next offset of each input, by physical topic name.
     pub(super) positions: BTreeMap<String, i64>,
     pub(super) calibrations: BTreeMap<Scope, Arc<Calibration>>,
@@ -40,6 +46,8 @@ pub struct Unit {
     next_expiry: HashMap<Boundary, Millis>,
     registry_seen: Option<u64>,
     meta_changed: bool,
+    /// What sessions did in the open transaction, for `/metrics`.
+    pub(super) sessions: SessionCounts,
     /// Topic ids that the state doesn't hold yet.
     unnoted: BTreeMap<Role, String>,
 }
@@ -72,6 +80,8 @@ impl Unit {
             partition,
             meta,
             active: load_active(partition, state)?,
+            breaker: gate::load_breaker(partition, state)?,
+            held: gate::load_held(partition, state)?,
             positions,
             calibrations: BTreeMap::new(),
             traps: HashMap::new(),
@@ -81,6 +91,7 @@ impl Unit {
             next_expiry: HashMap::new(),
             registry_seen: None,
             meta_changed: false,
+            sessions: SessionCounts::default(),
             unnoted,
         })
     }
@@ -119,6 +130,10 @@ impl Unit {
         self.stream_times.clear();
         self.next_expiry.clear();
         self.versions.clear();
+    }
+
+    pub(super) fn take_sessions(&mut self) -> SessionCounts {
+        std::mem::take(&mut self.sessions)
     }
 
     /// Boundaries held ready.

@@ -1,8 +1,9 @@
 //! The write path after embedding: score, decide, effects.
 
+use super::engine::Taken;
 use super::outputs::{self, Forward};
 use super::{Engine, Unit};
-use crate::clock::rfc3339;
+use crate::clock::{monotonic, rfc3339};
 use crate::decide::{self, Embedding};
 use crate::decode::Write;
 use crate::embed::Encoded;
@@ -13,8 +14,9 @@ use crate::schema::{
 };
 use crate::score::assess;
 use crate::sink::{Output, size};
-use crate::source::{At, Fetched};
+use crate::source::At;
 use crate::state::{State, Store};
+use crate::telemetry::metrics;
 use crate::topology::{MemsadMode, Role};
 
 impl Engine {
@@ -23,7 +25,7 @@ impl Engine {
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
-        fetched: Fetched,
+        taken: Taken,
         write: &Write,
         ruling: &Ruling,
         embedded: Option<Result<Encoded>>,
@@ -35,7 +37,7 @@ impl Engine {
         let (memsad, embedding) = self.score(unit, state, write, embedded, &mut flags)?;
         let outcome = decide::decide(ruling, memsad.as_ref(), embedding, &self.topology.main.posture);
         flags.extend(outcome.flags);
-        let mut body = self.body(unit, fetched.at);
+        let mut body = self.body(unit, taken.fetched.at, Some(&taken.input));
         body.content = (write.op != Op::Delete).then(|| self.content_facts(write));
         body.expires_at = ruling.expires_at.map(rfc3339);
         body.flags = flags;
@@ -54,7 +56,7 @@ impl Engine {
         body.store = Some(write.boundary.store().to_owned());
         body.verdict = Some(outcome.verdict);
         body.versions = self.versions_of(unit, &write.boundary);
-        self.effects(unit, fetched, write, body)
+        self.effects(unit, taken, write, body)
     }
 
     fn score<S: Store>(
@@ -76,7 +78,9 @@ impl Engine {
         }
         let calibration = crate::score::applicable(&unit.calibrations, &write.boundary).cloned();
         let history = unit.history(&write.boundary, self, state)?;
+        let since = monotonic();
         let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_deref());
+        metrics().score_seconds.observe_duration(since.elapsed());
         flags.extend(more.into_iter().map(str::to_owned));
         Ok((Some(facts), embedding))
     }
@@ -91,47 +95,47 @@ impl Engine {
     }
 
     /// Outputs of a decided write; an output that would not fit turns it into a dead letter.
-    fn effects(&self, unit: &mut Unit, fetched: Fetched, write: &Write, body: DecisionBody) -> Result<Vec<Output>> {
-        let at = fetched.at;
+    fn effects(&self, unit: &mut Unit, taken: Taken, write: &Write, body: DecisionBody) -> Result<Vec<Output>> {
+        let fetched = &taken.fetched;
+        let at_time = fetched.at.timestamp;
         let key = format!("{}/{}", write.boundary, write.record_id).into_bytes();
         let allowed = body.verdict == Some(Verdict::Allow);
-        let forward = Forward {
-            body: &body,
-            topic: self.topology.name(at.role),
-            application: &self.topology.main.application,
-            boundary: &write.boundary,
-        };
+        let forward = Forward { body: &body, application: &self.topology.main.application, boundary: &write.boundary };
         let headers = forward.headers(&fetched.headers, allowed);
         let delete = allowed && write.op == Op::Delete;
         let value = if delete { None } else { fetched.value.as_deref() };
         if size(key.len(), value, &headers) > self.topology.main.limits.max_output_bytes {
             let error =
                 Error::new(Code::OutputTooLarge, "the record with its headers is above limits.max_output_bytes");
-            return self.dead_letter(unit, fetched, &error);
+            return self.dead_letter(unit, taken, &error);
         }
         let role = if allowed { Role::CommittedMemory } else { Role::Quarantine };
-        let value = if delete { None } else { fetched.value };
+        let value = if delete { None } else { taken.fetched.value };
         let mut outputs = vec![Output { role, partition: unit.partition, key: key.clone(), value, headers }];
         if !allowed {
-            let uid = self.ids.of_input(self.topology.name(at.role), at.partition, at.offset, 0, IdKind::Finding);
-            let attack = crate::alert::held_write(uid, &write.boundary, &body, at.timestamp);
+            let uid = self.id_of(&taken.input, IdKind::Finding);
+            let attack = crate::alert::held_write(uid, &write.boundary, &body, at_time);
             outputs.push(outputs::finding(self, unit.partition, &attack)?);
         }
         outputs.push(self.decision(unit, key, &body));
         Ok(outputs)
     }
 
+    /// Id of what an input leads to.
+    pub(super) fn id_of(&self, input: &InputRef, kind: IdKind) -> String {
+        self.ids.of_input(&input.topic, input.partition, input.offset, 0, kind)
+    }
+
     /// A body with the facts that every decision on an input has.
-    pub(super) fn body(&self, unit: &Unit, at: At) -> DecisionBody {
-        let topic = self.topology.name(at.role);
+    pub(super) fn body(&self, unit: &Unit, at: At, input: Option<&InputRef>) -> DecisionBody {
         DecisionBody {
             activation: None,
             content: None,
             error: None,
             expires_at: None,
             flags: Vec::new(),
-            id: self.ids.of_input(topic, at.partition, at.offset, 0, IdKind::Decision),
-            input: Some(InputRef { offset: at.offset, partition: at.partition, topic: topic.to_owned() }),
+            id: input.map(|i| self.id_of(i, IdKind::Decision)).unwrap_or_default(),
+            input: input.cloned(),
             input_vector: unit.positions.clone(),
             kind: DecisionKind::Decision,
             memsad: None,

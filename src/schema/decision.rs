@@ -49,6 +49,8 @@ pub enum DecisionKind {
     Decision,
     /// A new version of a calibration or honeypot set came into force.
     Activation,
+    /// An operator's record was consumed; it has no verdict and no other output.
+    Control,
 }
 
 /// Facts about the content that reveal none of it.

@@ -38,10 +38,30 @@ pub mod names {
     pub const ERROR_STAGE: &str = "memsluice-error-stage";
     /// Program version that refused the record.
     pub const VERSION: &str = "memsluice-version";
+    /// Record time of the input of a dead letter, ms since 1970.
+    pub const INPUT_TIMESTAMP: &str = "memsluice-input-timestamp";
+    /// `true` on a dead letter whose input had a null key (its own key is empty).
+    pub const NULL_KEY: &str = "memsluice-null-key";
+    /// `topic/partition/offset` that a redrive or skip of this dead letter must name.
+    pub const DLQ_ORIGIN: &str = "memsluice-dlq-origin";
+    /// In front of the name of each header that the input of a dead letter had.
+    pub const ORIGINAL: &str = "memsluice-original.";
+    /// On an input: the `memsluice-dlq-origin` of the dead letter that is sent again.
+    pub const REDRIVE: &str = "memsluice-redrive";
+    /// On an input with a null value: the `memsluice-dlq-origin` of the dead letter that is given up.
+    pub const DLQ_SKIP: &str = "memsluice-dlq-skip";
+    /// Source that the breaker counted the input of a dead letter for; only while it is isolated.
+    pub const SOURCE: &str = "memsluice-isolated-source";
+    /// Error code that opened the breaker of that source.
+    pub const ISOLATED_BY: &str = "memsluice-isolated-by";
+    /// Record time at which it opened, RFC 3339.
+    pub const ISOLATED_SINCE: &str = "memsluice-isolated-since";
     /// On a decision that no calibration applied to.
     pub const UNCALIBRATED: &str = "memsluice-uncalibrated";
-    /// Stands for the headers of a record whose header names are not UTF-8.
+    /// Stands for the headers of a record whose names are not UTF-8.
     pub const UNREADABLE: &str = "memsluice-headers-unreadable";
+    /// On records of a repartition topic, last: where the record came from.
+    pub const SOURCE_STAMP: &str = "memsluice-source-stamp";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";
     /// KIP-1034: error class.

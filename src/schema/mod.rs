@@ -13,6 +13,7 @@ mod headers;
 mod ids;
 mod retrieval_log;
 mod review;
+mod source_stamp;
 mod vector;
 mod write;
 
@@ -25,7 +26,7 @@ pub use broadcast::{
     ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
     Scope,
 };
-pub use dead_letter::DeadLetterStub;
+pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
     Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
     PolicyFacts, SourceFacts, Verdict, Versions, canonical,
@@ -35,5 +36,6 @@ pub use headers::{Headers, names as header};
 pub use ids::{Ids, Kind as IdKind};
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
+pub use source_stamp::{OriginalKey, SourceStamp};
 pub use vector::{ONE, Vector, to_cosine};
 pub use write::{Embedding, Op, Origin, RawWrite};

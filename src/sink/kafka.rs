@@ -11,10 +11,10 @@ use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use super::Output;
 use super::transactions::{CommitError, Delivered, InputOffset, Transactions};
 use super::triage::{Call, Failure, triage};
-use crate::clock::monotonic;
+use super::{Output, size};
+use crate::clock::{Millis, monotonic};
 use crate::error::{Action, Code, Error, Result};
 use crate::schema::Headers;
 use crate::source::GroupMetadata;
@@ -67,7 +67,30 @@ impl ProducerContext for Context {
     }
 }
 
-/// One producer, owned by the task thread.
+/// An input on its way into an internal topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relayed {
+    /// Partition: the unit.
+    pub partition: i32,
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// Value.
+    pub value: Option<Vec<u8>>,
+    /// Headers, with the stamp behind them.
+    pub headers: Headers,
+    /// Record time.
+    pub timestamp: Millis,
+}
+
+impl Relayed {
+    /// Size on the wire, roughly, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size(self.key.as_ref().map_or(0, Vec::len), self.value.as_deref(), &self.headers)
+    }
+}
+
+/// One producer, owned by the thread that makes its transactions.
 pub struct TransactionalProducer {
     producer: BaseProducer<Context>,
     transactional: bool,
@@ -140,17 +163,37 @@ impl TransactionalProducer {
         headers: &Headers,
         changelog: bool,
     ) -> Outcome<()> {
-        let mut record = BaseRecord::with_opaque_to(topic, usize::from(changelog)).partition(partition).key(key);
+        let opaque = usize::from(changelog);
+        let mut record: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(topic, opaque).partition(partition).key(key);
         if let Some(v) = value {
             record = record.payload(v);
         }
         if !headers.is_empty() {
-            let mut owned = OwnedHeaders::new_with_capacity(headers.len());
-            for (name, value) in headers {
-                owned = owned.insert(Header { key: name, value: value.as_deref() });
-            }
-            record = record.headers(owned);
+            record = record.headers(owned(headers));
         }
+        self.enqueue(record)
+    }
+
+    /// Hands a record of an input over under its own record time; a full queue is waited for.
+    ///
+    /// # Errors
+    /// By triage.
+    pub fn relay(&self, topic: &str, r: &Relayed) -> Outcome<()> {
+        // To the client time 0 means now; the stamp keeps the original.
+        let timestamp = if r.timestamp == 0 { 1 } else { r.timestamp };
+        let mut record: BaseRecord<'_, [u8], [u8], usize> =
+            BaseRecord::with_opaque_to(topic, 0).partition(r.partition).timestamp(timestamp);
+        if let Some(key) = &r.key {
+            record = record.key(key.as_slice());
+        }
+        if let Some(value) = &r.value {
+            record = record.payload(value.as_slice());
+        }
+        self.enqueue(record.headers(owned(&r.headers)))
+    }
+
+    fn enqueue(&self, mut record: BaseRecord<'_, [u8], [u8], usize>) -> Outcome<()> {
         let deadline = self.deadline();
         loop {
             match self.producer.send(record) {
@@ -272,4 +315,9 @@ impl Transactions for TransactionalProducer {
     fn poll(&mut self) {
         self.producer.poll(Duration::ZERO);
     }
+}
+
+fn owned(headers: &Headers) -> OwnedHeaders {
+    let room = OwnedHeaders::new_with_capacity(headers.len());
+    headers.iter().fold(room, |all, (name, value)| all.insert(Header { key: name, value: value.as_deref() }))
 }

@@ -8,7 +8,7 @@ mod triage;
 use crate::schema::Headers;
 use crate::topology::Role;
 
-pub use kafka::TransactionalProducer;
+pub use kafka::{Relayed, TransactionalProducer};
 pub use publish::{Publication, publish};
 pub use transactions::{CommitError, Delivered, InputOffset, Transactions};
 pub use triage::{Call, Failure, triage};
@@ -45,7 +45,7 @@ impl Output {
 
 /// Size of a record with these parts, with room for the batch's own framing.
 #[must_use]
-pub fn size(key: usize, value: Option<&[u8]>, headers: &Headers) -> usize {
+pub fn size(key: usize, value: Option<&[u8]>, headers: &[(String, Option<Vec<u8>>)]) -> usize {
     let headers: usize = headers.iter().map(|(n, v)| n.len() + v.as_ref().map_or(0, Vec::len) + 10).sum();
     key + value.map_or(0, <[u8]>::len) + headers + 100
 }

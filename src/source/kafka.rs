@@ -3,24 +3,25 @@
 #![allow(clippy::disallowed_methods)] // the consumer's own thread
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, Headers as _, Message};
+use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::lag::{Lags, read_statistics};
 use super::{At, Budget, Fetched};
 use crate::clock::monotonic;
 use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Headers, header};
+use crate::telemetry::{Heartbeat, Labels, Limits, health, metrics};
 use crate::topology::{Assignor, Role, Topology};
 
 /// What the task thread hears.
@@ -96,36 +97,6 @@ impl Snapshot {
     }
 }
 
-/// Says that a thread still turns.
-#[derive(Debug, Clone)]
-pub struct Heartbeat {
-    start: Instant,
-    last: Arc<AtomicI64>,
-}
-
-impl Default for Heartbeat {
-    fn default() -> Self {
-        Self { start: monotonic(), last: Arc::default() }
-    }
-}
-
-impl Heartbeat {
-    /// Beats.
-    pub fn beat(&self) {
-        self.last.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// Time since the last beat.
-    #[must_use]
-    pub fn age(&self) -> Duration {
-        Duration::from_millis(u64::try_from(self.now() - self.last.load(Ordering::Relaxed)).unwrap_or_default())
-    }
-
-    fn now(&self) -> i64 {
-        i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX)
-    }
-}
-
 /// How to start the poll thread.
 #[derive(Debug)]
 pub struct StartOptions<'a> {
@@ -141,6 +112,8 @@ pub struct StartOptions<'a> {
     pub budget: Budget,
     /// The task thread's heartbeat.
     pub task: Heartbeat,
+    /// Where inputs stand.
+    pub lags: Lags,
     /// Breaks a guarantee, for tests.
     pub sabotage: Option<Sabotage>,
 }
@@ -154,14 +127,12 @@ pub struct PollThread {
     pub commands: Sender<Command>,
     /// Group metadata.
     pub snapshot: Snapshot,
-    /// Its heartbeat.
-    pub heartbeat: Heartbeat,
+    /// Where inputs stand.
+    pub lags: Lags,
     generation: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A task thread that is silent for this long gets no more polls, so that the group evicts this member.
-const TASK_STALE: Duration = Duration::from_secs(120);
 /// Longest wait for the poll thread to leave the group.
 const CLOSE: Duration = Duration::from_secs(15);
 /// Records handed over at once.
@@ -173,9 +144,14 @@ struct Context {
     assigned: Arc<AtomicBool>,
     names: Vec<(String, Role)>,
     revoke_deadline: Duration,
+    lags: Lags,
 }
 
 impl ClientContext for Context {
+    fn stats_raw(&self, statistics: &[u8]) {
+        read_statistics(statistics, &self.lags, |topic| self.role(topic));
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         super::client::client_log(level, facility, message);
     }
@@ -230,6 +206,7 @@ impl Context {
         };
         self.assigned.store(!remaining.is_empty(), Ordering::SeqCst);
         let generation = self.bump();
+        self.lags.clear();
         let (ack, acked) = bounded(1);
         if self.events.send(Event::Revoked { generation, lost, remaining, ack }).is_ok() {
             // The task thread never waits for this thread, so this ends.
@@ -275,7 +252,8 @@ impl PollThread {
             generation: generation.clone(),
             assigned: assigned.clone(),
             names: names.clone(),
-            revoke_deadline: o.topology.main.consumer.session_timeout / 2,
+            revoke_deadline: o.topology.main.consumer.revoke_deadline(),
+            lags: o.lags.clone(),
         };
         let consumer: BaseConsumer<Context> = settings(&o)
             .create_with_context(context)
@@ -284,13 +262,18 @@ impl PollThread {
         consumer.subscribe(&topics).map_err(|e| Error::with(Code::BrokerRefused, "can't subscribe", e))?;
         let snapshot = Snapshot { blind: o.sabotage == Some(Sabotage::FreshGroupMetadata), ..Snapshot::default() };
         let heartbeat = Heartbeat::default();
+        let limits = Limits::new(o.topology.main.consumer.session_timeout, o.topology.main.posture.hold_deadline);
+        health().watch(&o.task, &heartbeat, limits);
+        o.lags.clear();
         let poller = Poller {
             consumer,
             events: events_in,
             commands: commands_out,
             snapshot: snapshot.clone(),
-            heartbeat: heartbeat.clone(),
+            heartbeat,
             task: o.task,
+            task_limit: limits.task,
+            lags: o.lags.clone(),
             budget: o.budget,
             share: o.topology.main.limits.in_flight_bytes,
             generation: generation.clone(),
@@ -306,7 +289,7 @@ impl PollThread {
             .name("memsluice-poll".to_owned())
             .spawn(move || poller.run())
             .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
-        Ok(Self { events, commands, snapshot, heartbeat, generation, thread: Some(thread) })
+        Ok(Self { events, commands, snapshot, lags: o.lags, generation, thread: Some(thread) })
     }
 
     /// The generation after `current`, for a rewind; `None` when a rebalance came first: its event is on
@@ -325,7 +308,10 @@ impl PollThread {
 
     /// Leaves the group and waits. The task thread must keep answering revokes meanwhile, so this is
     /// called after it acknowledged the last one or ended.
-    pub fn stop(&mut self) {
+    ///
+    /// # Errors
+    /// `broker_unreachable` when the thread does not end, `internal` when it broke.
+    pub fn stop(&mut self) -> Result<()> {
         drop(self.commands.send(Command::Stop));
         // A revoke during close is acknowledged here.
         let until = monotonic() + CLOSE;
@@ -335,9 +321,11 @@ impl PollThread {
             }
         }
         match self.thread.take() {
-            Some(thread) if thread.is_finished() => drop(thread.join()),
-            Some(_) => tracing::error!("the poll thread does not end: leaving it behind"),
-            None => {}
+            Some(thread) if !thread.is_finished() => {
+                Err(Error::new(Code::BrokerUnreachable, "the poll thread does not end: leaving it behind"))
+            }
+            Some(thread) => thread.join().map_err(|_| Error::new(Code::Internal, "the poll thread panicked")),
+            None => Ok(()),
         }
     }
 }
@@ -355,7 +343,11 @@ fn settings(o: &StartOptions<'_>) -> ClientConfig {
         .set("fetch.message.max.bytes", "4194304")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100");
-    c.set("group.instance.id", o.instance);
+    c.set("group.instance.id", o.instance)
+        // Nothing in a poll takes longer; the least that librdkafka accepts evicts a stuck member soonest.
+        .set("max.poll.interval.ms", main.consumer.session_timeout.as_millis().to_string())
+        // Where fetches stand, for the lag.
+        .set("statistics.interval.ms", "1000");
     match main.consumer.assignor {
         Assignor::ConsumerRange => {
             c.set("group.protocol", "consumer").set("group.remote.assignor", "range");
@@ -376,6 +368,8 @@ struct Poller {
     snapshot: Snapshot,
     heartbeat: Heartbeat,
     task: Heartbeat,
+    task_limit: Duration,
+    lags: Lags,
     budget: Budget,
     share: usize,
     generation: Arc<AtomicU64>,
@@ -402,7 +396,7 @@ impl Poller {
                     Err(crossbeam_channel::TryRecvError::Empty) => break,
                 }
             }
-            if self.task.age() > TASK_STALE {
+            if self.task.age() > self.task_limit {
                 tracing::error!("the task thread is silent: not polling, so that the group evicts this member");
                 std::thread::sleep(Duration::from_secs(1));
                 continue;
@@ -442,6 +436,11 @@ impl Poller {
         }
         self.partitions = offsets.iter().map(|(r, p, _)| (*r, *p)).collect();
         self.paused.clear();
+        self.lags.start(offsets);
+        metrics().source_paused.clear();
+        for key in &self.partitions {
+            metrics().source_paused.get_or_create(&self.labels(*key)).set(0);
+        }
         let seek = || -> std::result::Result<(), KafkaError> {
             match self.consumer.rebalance_protocol() {
                 RebalanceProtocol::Cooperative => {
@@ -466,17 +465,22 @@ impl Poller {
     fn flow(&mut self) {
         let share = self.share / self.partitions.len().max(1);
         let (mut pause, mut resume) = (TopicPartitionList::new(), TopicPartitionList::new());
+        let mut in_flight = 0;
         for key in &self.partitions {
             let used = self.budget.used(key.0, key.1);
             let Some((name, _)) = self.consumer.context().names.iter().find(|(_, r)| *r == key.0) else {
                 continue;
             };
+            in_flight += used;
             if used > share && self.paused.insert(*key) {
                 pause.add_partition(name, key.1);
+                metrics().source_paused.get_or_create(&self.labels(*key)).set(1);
             } else if used <= share / 2 && self.paused.remove(key) {
                 resume.add_partition(name, key.1);
+                metrics().source_paused.get_or_create(&self.labels(*key)).set(0);
             }
         }
+        metrics().source_in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
         if pause.count() > 0 {
             drop(self.consumer.pause(&pause));
         }
@@ -508,7 +512,23 @@ impl Poller {
             }
             wait = Duration::ZERO;
         }
+        self.count(&batch);
         batch.is_empty() || self.events.send(Event::Records(batch)).is_ok()
+    }
+
+    /// Notes what is handed over, by runs of one partition.
+    fn count(&self, batch: &[Fetched]) {
+        for run in batch.chunk_by(|a, b| (a.at.role, a.at.partition) == (b.at.role, b.at.partition)) {
+            let last = run[run.len() - 1].at;
+            self.lags.taken((last.role, last.partition), last.offset + 1);
+            metrics().source_records.get_or_create(&self.labels((last.role, last.partition))).inc_by(run.len() as u64);
+        }
+    }
+
+    fn labels(&self, (role, partition): (Role, i32)) -> Labels {
+        let names = &self.consumer.context().names;
+        let topic = names.iter().find(|(_, r)| *r == role).map_or_else(String::new, |(n, _)| n.clone());
+        vec![("topic", topic), ("partition", partition.to_string())]
     }
 
     fn failed(&self, e: KafkaError) {
@@ -554,13 +574,12 @@ impl Poller {
 }
 
 fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) -> Option<Fetched> {
-    let role = context.role(message.topic())?;
-    // rdkafka panics on a header name that is not UTF-8, which Kafka accepts.
-    let read =
-        || message.headers().map(|h| h.iter().map(|x| (x.key.to_owned(), x.value.map(<[u8]>::to_vec))).collect());
-    let headers: Option<Headers> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Some(vec![(header::UNREADABLE.to_owned(), None)]));
-    Some(Fetched {
+    Some(record(message, context.role(message.topic())?, generation))
+}
+
+/// A message as the stages take it.
+pub(super) fn record(message: &BorrowedMessage<'_>, role: Role, generation: u64) -> Fetched {
+    Fetched {
         at: At {
             generation,
             role,
@@ -570,6 +589,6 @@ fn fetched(message: &BorrowedMessage<'_>, context: &Context, generation: u64) ->
         },
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: headers.unwrap_or_default(),
-    })
+        headers: super::headers::headers(message),
+    }
 }

@@ -10,10 +10,12 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::RDKafkaErrorCode;
 
 use super::client::{Reader, reader};
+use super::internal;
+use super::tail::passing;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Retention, Role, Timestamps, Topology};
 
-const CALL: Duration = Duration::from_secs(15);
+pub(super) const CALL: Duration = Duration::from_secs(15);
 /// Tombstones stay this long; a state older than half of it is rebuilt.
 const DELETE_RETENTION_MS: &str = "86400000";
 /// Timestamps may be at most this far ahead.
@@ -28,8 +30,7 @@ pub const FRAMING: usize = 64 * 1024;
 /// `broker_unreachable`, `topic_missing`, `partition_count_mismatch`, `broker_refused`.
 pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool) -> Result<()> {
     let consumer: Reader = reader(client, "read_committed", "memsluice-preflight")?;
-    for role in Role::ALL {
-        let topic = topology.topic(role);
+    for topic in topology.sources.values().chain(Role::ALL.iter().map(|r| topology.topic(*r))) {
         let metadata = consumer
             .fetch_metadata(Some(&topic.name), CALL)
             .map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
@@ -45,10 +46,14 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
             ));
         }
     }
-    if with_settings { settings(client, topology) } else { Ok(()) }
+    if !with_settings {
+        return Ok(());
+    }
+    settings(client, topology)?;
+    internal::check(client, topology)
 }
 
-fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
+pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {
     let admin = client.create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -60,18 +65,17 @@ fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, to
 fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
     let (admin, runtime) = admin(client)?;
     let resources: Vec<ResourceSpecifier<'_>> =
-        Role::ALL.iter().map(|r| ResourceSpecifier::Topic(topology.name(*r))).collect();
+        Role::ALL.iter().map(|r| ResourceSpecifier::Topic(&topology.source(*r).name)).collect();
     let options = AdminOptions::new().request_timeout(Some(CALL));
-    let answers = runtime
-        .block_on(admin.describe_configs(&resources, &options))
-        .map_err(|e| {
-            // A broker that is away refuses nothing.
-            let away = e.rdkafka_error_code().is_some_and(passing);
-            let code = if away { Code::BrokerUnreachable } else { Code::BrokerRefused };
-            Error::with(code, "topic settings can't be read", e)
-        })?;
+    let answers = runtime.block_on(admin.describe_configs(&resources, &options)).map_err(|e| {
+        // A broker that is away refuses nothing.
+        let away = e.rdkafka_error_code().is_some_and(passing);
+        let code = if away { Code::BrokerUnreachable } else { Code::BrokerRefused };
+        Error::with(code, "topic settings can't be read", e)
+    })?;
     for (role, answer) in Role::ALL.iter().zip(answers) {
-        let name = topology.name(*role);
+        let topic = topology.source(*role);
+        let name = &topic.name;
         let resource = answer.map_err(|e| {
             Error::with(Code::BrokerRefused, format!("settings of {name} can't be read"), e.to_string())
         })?;
@@ -82,7 +86,6 @@ fn settings(client: &ClientConfig, topology: &Topology) -> Result<()> {
                 format!("topic {name}: {what}; `memsluice topology apply` sets it at creation"),
             ))
         };
-        let topic = topology.topic(*role);
         if topic.timestamps == Some(Timestamps::Bounded) {
             let ahead = value("message.timestamp.after.max.ms").parse::<i64>().unwrap_or(i64::MAX);
             if value("message.timestamp.type") != "LogAppendTime" && ahead > AHEAD_MS {
@@ -119,14 +122,14 @@ pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Re
     let output_max = (topology.main.limits.max_output_bytes + FRAMING).to_string();
     let retentions: Vec<String> = Role::ALL
         .iter()
-        .map(|r| match topology.topic(*r).retention {
+        .map(|r| match topology.source(*r).retention {
             Retention::Forever => "-1".to_owned(),
             Retention::For(d) => d.as_millis().to_string(),
         })
         .collect();
     let ahead = AHEAD_MS.to_string();
     let new = Role::ALL.iter().zip(&retentions).map(|(role, retention)| {
-        let t = topology.topic(*role);
+        let t = topology.source(*role);
         let mut new = NewTopic::new(&t.name, t.partitions, TopicReplication::Fixed(replication))
             .set("cleanup.policy", if t.cleanup == Cleanup::Compact { "compact" } else { "delete" })
             .set("retention.ms", retention);
@@ -155,5 +158,6 @@ pub fn apply(client: &ClientConfig, topology: &Topology, replication: i32) -> Re
             }
         }
     }
+    created.extend(internal::create(client, topology, replication)?);
     Ok(created)
 }

@@ -10,7 +10,9 @@ use rocksdb::{
 
 use super::keys::{Kind, key};
 use super::{Change, Store};
+use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
+use crate::telemetry::metrics;
 
 /// Memory of RocksDB: blocks, indexes, filters, write buffers.
 const CACHE_BYTES: usize = 128 << 20;
@@ -177,10 +179,14 @@ fn options() -> Options {
 
 impl Store for Db {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.get(key).map_err(|e| self.failed(e))
+        let since = monotonic();
+        let found = self.db.get(key).map_err(|e| self.failed(e));
+        metrics().state_read.observe_duration(since.elapsed());
+        found
     }
 
     fn scan(&self, prefix: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let since = monotonic();
         let mut out = Vec::new();
         for item in self.db.iterator(IteratorMode::From(prefix, Direction::Forward)).take(limit) {
             let (k, v) = item.map_err(|e| self.failed(e))?;
@@ -189,6 +195,7 @@ impl Store for Db {
             }
             out.push((k.into_vec(), v.into_vec()));
         }
+        metrics().state_read.observe_duration(since.elapsed());
         Ok(out)
     }
 

@@ -23,11 +23,15 @@ pub enum Kind {
     Active = 8,
     /// Id of a topic that the unit's state was built from.
     Topic = 9,
+    /// The breaker's circuit of one source.
+    Circuit = 10,
+    /// A dead-lettered record that its key waits for.
+    Held = 11,
 }
 
 impl Kind {
     /// Kinds whose keys carry a unit, the process-wide ones left out.
-    pub const OF_UNIT: [Kind; 8] = [
+    pub const OF_UNIT: [Kind; 10] = [
         Kind::Offsets,
         Kind::Unit,
         Kind::Boundary,
@@ -36,12 +40,14 @@ impl Kind {
         Kind::SessionExpiry,
         Kind::Active,
         Kind::Topic,
+        Kind::Circuit,
+        Kind::Held,
     ];
 
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Topic as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Held as u8).contains(&byte)
     }
 }
 

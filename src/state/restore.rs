@@ -69,6 +69,8 @@ pub struct Restorer {
     changelog: String,
     decisions: String,
     inputs: Vec<(Role, String)>,
+    /// What stands behind inputs that are repartitioned.
+    sources: BTreeMap<Role, String>,
     /// `delete.retention.ms` of the changelog.
     delete_retention: i64,
     /// Sabotage only: take input offsets from the local state.
@@ -97,6 +99,7 @@ impl Restorer {
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
+            sources: topology.sources.iter().map(|(r, t)| (*r, t.name.clone())).collect(),
             local_offsets: false,
         })
     }
@@ -147,13 +150,16 @@ impl Restorer {
     fn check_ids(&self, db: &Db, partition: i32) -> Result<BTreeMap<Role, String>> {
         let Some(ids) = &self.ids else { return Ok(BTreeMap::new()) };
         let topics = || self.inputs.iter().map(|(r, n)| (*r, n)).chain([(Role::Changelog, &self.changelog)]);
-        let names: Vec<&str> = topics().map(|(_, n)| n.as_str()).collect();
+        let names: Vec<&str> =
+            topics().map(|(_, n)| n.as_str()).chain(self.sources.values().map(String::as_str)).collect();
         let found = ids.of(&names)?;
         let mut out = BTreeMap::new();
         for (role, name) in topics() {
             let Some(id) = found.get(name) else { continue };
             let known = db.get(&topic_key(partition, role))?.map(|v| unit::decode::<String>(&v)).transpose()?;
-            if known.is_some_and(|k| k != *id) {
+            // An input that was switched to `repartition: auto` goes on from its source.
+            let switched = self.sources.get(&role).and_then(|s| found.get(s));
+            if known.is_some_and(|k| k != *id && Some(&k) != switched) {
                 let what = format!("{name} has the topic id {id}, not the one that the state was built from");
                 return Err(Error::new(Code::TopicRecreated, what));
             }
@@ -245,6 +251,9 @@ impl Restorer {
             replayed,
             remaining: u64::try_from(target - next).unwrap_or_default(),
         };
+        if !watch(progress(from, 0)) {
+            return Ok(None);
+        }
         // The committed end is at or behind the target now, so reading to it passes the target.
         let through = read(&self.committed, &self.changelog, partition, from, |m| {
             let Some(m) = m else {

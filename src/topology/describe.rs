@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::breaker::OnDeadLetter;
 use super::model::{Flow, Retention, Role, Topology};
 
 /// What runs, as text.
@@ -14,8 +15,7 @@ pub fn describe(t: &Topology) -> String {
         let _ = writeln!(out, "flow {name}\n  {}", line(t, flow));
     }
     let _ = writeln!(out, "topics");
-    for role in Role::ALL {
-        let topic = t.topic(role);
+    for topic in t.sources.values().chain(Role::ALL.iter().map(|r| t.topic(*r))) {
         let retention = match topic.retention {
             Retention::Forever => "forever".to_owned(),
             Retention::For(d) => period(d),
@@ -40,7 +40,8 @@ pub fn describe(t: &Topology) -> String {
         "unit       partition i of each co-partitioned topic; inputs by (timestamp, rank, offset); {} units\n\
          commit     every {} or {} inputs; transaction timeout {}\n\
          memsad     {}, {} of {} queries, kappa {}\n\
-         sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}",
+         sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}\n\
+         breaker    {} failures in a row or {} of {}, cool-down {}; stop at {} sources in {}",
         t.units(),
         period(m.commit.interval),
         m.commit.max_records,
@@ -56,13 +57,21 @@ pub fn describe(t: &Topology) -> String {
         m.sprt.max_observations,
         period(m.sprt.idle),
         if m.sprt.assumed { " (assumed)" } else { "" },
+        m.breaker.consecutive,
+        m.breaker.ratio,
+        m.breaker.window,
+        period(m.breaker.cool_down),
+        m.breaker.stop_sources,
+        period(m.breaker.stop_within),
     );
     out
 }
 
 fn line(t: &Topology, flow: &Flow) -> String {
     let to: Vec<&str> = flow.to.iter().map(|r| t.name(*r)).collect();
-    format!("{} -> {} -> {}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
+    let held = if flow.on_dead_letter == OnDeadLetter::HoldKey { "  (a dead letter holds its key)" } else { "" };
+    let source = t.sources.get(&flow.from).map(|s| format!("{} -> repartition -> ", s.name)).unwrap_or_default();
+    format!("{source}{} -> {} -> {}{held}", t.name(flow.from), flow.stages.join(" -> "), to.join(" | "))
 }
 
 /// Whole days as such; anything else as the crate writes it.
@@ -72,4 +81,36 @@ fn period(d: std::time::Duration) -> String {
         return format!("{}d", d.as_secs() / DAY);
     }
     humantime::format_duration(d).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The internal topic stands where its source stood, is as wide as the units, and is the unit's input.
+    #[test]
+    fn a_repartitioned_input_is_shown_with_both_topics() {
+        let topics = include_str!("../../topology/topics.yaml").replace(
+            "memory-writes:    { partitions: 6, key: boundary,",
+            "memory-writes:    { partitions: 12, key: original, repartition: auto,",
+        );
+        let mut t = Topology::parse(include_str!("../../topology/memsluice.yaml"), &topics).unwrap();
+        t.prefix("x-");
+        assert_eq!(
+            (t.units(), t.is_repartitioned(Role::MemoryWrites), t.is_repartitioned(Role::RetrievalLogs)),
+            (6, true, false)
+        );
+        assert_eq!(t.source(Role::MemoryWrites).name, "x-memory-writes");
+        assert_eq!(t.name(Role::MemoryWrites), "x-memsluice-memory-writes-repartition");
+        let text = describe(&t);
+        for line in [
+            "  x-memory-writes -> repartition -> x-memsluice-memory-writes-repartition -> decode -> ",
+            "  x-memory-writes       12 partitions  key original  delete   7d        memory-write",
+            "  x-memsluice-memory-writes-repartition   6 partitions  key boundary  delete   7d        memory-write",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        t.without_repartition();
+        assert_eq!((t.name(Role::MemoryWrites), t.is_repartitioned(Role::MemoryWrites)), ("x-memory-writes", false));
+    }
 }

@@ -50,8 +50,9 @@ impl Topology {
         let normal = serde_json::to_vec(&(&main, &topics))
             .map_err(|e| Error::with(Code::Internal, "the topology can't be hashed", e))?;
         let hash = hex::encode(&Sha256::digest(normal)[..8]);
-        let topology = Self { main, topics, hash };
+        let mut topology = Self { main, topics, sources: BTreeMap::new(), hash };
         super::validate::validate(&topology)?;
+        topology.repartition();
         Ok(topology)
     }
 }

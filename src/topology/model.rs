@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::breaker::{Breaker, OnDeadLetter};
+
 /// A topic's role; the physical name is data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,8 +86,10 @@ impl Role {
 pub struct Topology {
     /// `memsluice.yaml`.
     pub main: Main,
-    /// `topics.yaml`.
+    /// Every role's topic; that of an input with `repartition: auto` is the internal one.
     pub topics: BTreeMap<Role, Topic>,
+    /// Inputs with `repartition: auto` as producers see them.
+    pub sources: BTreeMap<Role, Topic>,
     /// SHA-256 over the normal form of both, hex, first 16 digits.
     pub hash: String,
 }
@@ -116,6 +120,9 @@ pub struct Main {
     pub sprt: Sprt,
     /// What happens when a part fails.
     pub posture: Posture,
+    /// When a source that fails is cut off.
+    #[serde(default)]
+    pub breaker: Breaker,
 }
 
 /// The two flows.
@@ -138,6 +145,9 @@ pub struct Flow {
     pub stages: Vec<String>,
     /// Outputs.
     pub to: Vec<Role>,
+    /// What a dead letter means for later records of its key.
+    #[serde(default)]
+    pub on_dead_letter: OnDeadLetter,
 }
 
 /// One store.
@@ -174,6 +184,9 @@ pub struct Consumer {
     /// Session timeout.
     #[serde(with = "duration")]
     pub session_timeout: Duration,
+    /// How long a revoked unit may take to commit what is open; default: half of the session timeout.
+    #[serde(default, with = "optional_duration")]
+    pub revoke_deadline: Option<Duration>,
     /// How long an empty input of a unit is waited for.
     #[serde(with = "duration")]
     pub max_task_idle: Duration,
@@ -382,6 +395,26 @@ pub struct Topic {
     /// `bounded`: timestamps at most 5 minutes ahead (checked).
     #[serde(default)]
     pub timestamps: Option<Timestamps>,
+    /// Inputs only: whether records go through an internal topic keyed by the boundary.
+    #[serde(default, skip_serializing_if = "Repartition::is_never")]
+    pub repartition: Repartition,
+}
+
+/// What is done with an input whose key or partitioner isn't the stream's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repartition {
+    /// A misplaced record is a dead letter.
+    #[default]
+    Never,
+    /// Every record goes through an internal topic.
+    Auto,
+}
+
+impl Repartition {
+    fn is_never(&self) -> bool {
+        *self == Repartition::Never
+    }
 }
 
 /// Rule for record timestamps.
@@ -390,6 +423,14 @@ pub struct Topic {
 pub enum Timestamps {
     /// LogAppendTime, or CreateTime at most 5 minutes ahead.
     Bounded,
+}
+
+impl Consumer {
+    /// How long a revoke may take.
+    #[must_use]
+    pub fn revoke_deadline(&self) -> Duration {
+        self.revoke_deadline.unwrap_or(self.session_timeout / 2)
+    }
 }
 
 impl Topology {
@@ -405,6 +446,18 @@ impl Topology {
         &self.topic(role).name
     }
 
+    /// The topic that producers of a role write to.
+    #[must_use]
+    pub fn source(&self, role: Role) -> &Topic {
+        self.sources.get(&role).unwrap_or_else(|| self.topic(role))
+    }
+
+    /// Whether a role's records come through an internal topic.
+    #[must_use]
+    pub fn is_repartitioned(&self, role: Role) -> bool {
+        self.sources.contains_key(&role)
+    }
+
     /// Whether members keep warm copies; stores of one changelog share it.
     #[must_use]
     pub fn standby(&self) -> bool {
@@ -414,26 +467,71 @@ impl Topology {
     /// Number of partition units.
     #[must_use]
     pub fn units(&self) -> i32 {
-        self.topic(Role::MemoryWrites).partitions
+        self.topic(Role::Changelog).partitions
+    }
+
+    /// Puts the internal topic in the place of each input with `repartition: auto`.
+    pub(super) fn repartition(&mut self) {
+        let units = self.units();
+        for (role, topic) in &mut self.topics {
+            if topic.repartition == Repartition::Never {
+                continue;
+            }
+            let internal = Topic {
+                name: internal_name(&self.main.application, *role),
+                partitions: units,
+                key: KeyKind::Boundary,
+                timestamps: None,
+                ..topic.clone()
+            };
+            self.sources.insert(*role, std::mem::replace(topic, internal));
+        }
+    }
+
+    /// Takes the sources back: without a broker nothing goes through an internal topic.
+    pub fn without_repartition(&mut self) {
+        self.topics.extend(std::mem::take(&mut self.sources));
     }
 
     /// Puts `prefix` in front of every physical name.
     pub fn prefix(&mut self, prefix: &str) {
-        for topic in self.topics.values_mut() {
+        for topic in self.topics.values_mut().chain(self.sources.values_mut()) {
             topic.name = format!("{prefix}{}", topic.name);
         }
     }
 }
 
-mod duration {
+/// Name of the internal topic behind an input.
+pub(super) fn internal_name(application: &str, role: Role) -> String {
+    format!("{application}-{}-repartition", role.as_str())
+}
+
+mod optional_duration {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::time::Duration;
+
+    #[derive(Serialize, Deserialize)]
+    struct Wrapped(#[serde(with = "super::duration")] Duration);
+
+    #[allow(clippy::ref_option)] // serde's shape
+    pub(super) fn serialize<S: Serializer>(value: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        value.map(Wrapped).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Wrapped>::deserialize(d)?.map(|w| w.0))
+    }
+}
+
+pub(super) mod duration {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::time::Duration;
 
-    pub(super) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::topology) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&humantime::format_duration(*value).to_string())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+    pub(in crate::topology) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(d)?;
         humantime::parse_duration(&text).map_err(serde::de::Error::custom)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::model::{Assignor, Cleanup, KeyKind, Role, Sprt, Topology};
+use super::model::{Assignor, Cleanup, KeyKind, Repartition, Role, Sprt, Topology, internal_name};
 use crate::error::{Code, Error, Result};
 
 /// Stages as the binary runs them.
@@ -32,6 +32,7 @@ pub(super) fn validate(t: &Topology) -> Result<()> {
     stores(t)?;
     group(t)?;
     limits(t)?;
+    breaker(t)?;
     t.main.sprt.check()
 }
 
@@ -85,7 +86,8 @@ fn topics_declared(t: &Topology) -> Result<()> {
 }
 
 fn names(t: &Topology) -> Result<()> {
-    let mut seen = BTreeSet::new();
+    let internal = t.topics.iter().filter(|(_, topic)| topic.repartition == Repartition::Auto);
+    let mut seen: BTreeSet<String> = internal.map(|(role, _)| internal_name(&t.main.application, *role)).collect();
     for (role, topic) in &t.topics {
         let letters = topic.name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
         if !letters || topic.name.len() > 200 || [".", ".."].contains(&topic.name.as_str()) {
@@ -94,7 +96,7 @@ fn names(t: &Topology) -> Result<()> {
                 format!("{}: '{}' is not a topic name of Kafka", role.as_str(), topic.name),
             );
         }
-        if !seen.insert(&topic.name) {
+        if !seen.insert(topic.name.clone()) {
             return fail(
                 Code::TopologyName,
                 format!("{} shares the name {} with another topic", role.as_str(), topic.name),
@@ -116,16 +118,26 @@ fn copartition(t: &Topology) -> Result<()> {
         if !t.main.copartition.contains(&role) {
             return fail(Code::TopologyCopartition, format!("{} must be in the co-partition group", role.as_str()));
         }
-        let n = t.topic(role).partitions;
-        if n != units {
+        let topic = t.topic(role);
+        if topic.repartition == Repartition::Auto {
+            if !matches!(role, Role::MemoryWrites | Role::RetrievalLogs) {
+                return fail(
+                    Code::TopologyCopartition,
+                    format!("{} is no input: it can't be repartitioned", role.as_str()),
+                );
+            }
+            continue;
+        }
+        if topic.partitions != units {
             return fail(
                 Code::TopologyCopartition,
-                format!("{} has {n} partitions, memory-writes has {units}", role.as_str()),
+                format!("{} has {} partitions, the changelog has {units}", role.as_str(), topic.partitions),
             );
         }
     }
     for role in Role::ALL.into_iter().filter(|r| r.is_broadcast()) {
-        if !t.main.broadcast.contains(&role) || t.topic(role).partitions != 1 {
+        let topic = t.topic(role);
+        if !t.main.broadcast.contains(&role) || topic.partitions != 1 || topic.repartition == Repartition::Auto {
             return fail(
                 Code::TopologyBroadcastPartitions,
                 format!("{} must be listed under broadcast, with 1 partition", role.as_str()),
@@ -167,7 +179,8 @@ fn cleanup_and_keys(t: &Topology) -> Result<()> {
         if topic.cleanup != cleanup {
             return fail(Code::TopologyCleanup, format!("{} needs cleanup {cleanup:?}", role.as_str()));
         }
-        if topic.key != key {
+        let any_key = topic.repartition == Repartition::Auto && topic.key == KeyKind::Original;
+        if topic.key != key && !any_key {
             return fail(Code::TopologyKey, format!("{} needs key {key:?}", role.as_str()));
         }
     }
@@ -206,10 +219,11 @@ fn group(t: &Topology) -> Result<()> {
     if commit.interval.is_zero()
         || commit.interval >= commit.transaction_timeout
         || commit.transaction_timeout.saturating_add(margin) > consumer.session_timeout
+        || !(Duration::from_secs(1)..consumer.session_timeout).contains(&consumer.revoke_deadline())
     {
         return fail(
             Code::TopologyTimeouts,
-            "commit interval, transaction timeout and session timeout don't fit each other".into(),
+            "commit interval, transaction timeout, revoke deadline and session timeout don't fit each other".into(),
         );
     }
     Ok(())
@@ -238,6 +252,29 @@ fn limits(t: &Topology) -> Result<()> {
             Code::TopologyLimits,
             "memsad.history must be 1 to 32768 and memsad.kappa a number from 0 on".into(),
         );
+    }
+    Ok(())
+}
+
+fn breaker(t: &Topology) -> Result<()> {
+    let b = &t.main.breaker;
+    if b.consecutive > 64 || !(1..=64).contains(&b.window) || !(0.0..=1.0).contains(&b.ratio) {
+        return fail(
+            Code::TopologyLimits,
+            "breaker: consecutive must be 0 to 64, window 1 to 64 and ratio 0 to 1".into(),
+        );
+    }
+    if b.cool_down.is_zero() || (b.stop_sources > 0 && b.stop_within.is_zero()) {
+        return fail(Code::TopologyLimits, "breaker.cool_down and breaker.stop_within must be above 0".into());
+    }
+    if !(1..=65_536).contains(&b.max_sources) || b.max_sources < b.stop_sources as usize {
+        return fail(
+            Code::TopologyLimits,
+            "breaker.max_sources must be 1 to 65536 and at least breaker.stop_sources".into(),
+        );
+    }
+    if !(1..=1_000_000).contains(&b.max_held) {
+        return fail(Code::TopologyLimits, "breaker.max_held must be 1 to 1000000".into());
     }
     Ok(())
 }

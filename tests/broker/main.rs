@@ -5,10 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
+mod breaker;
 mod crash;
+mod repartition;
 mod restore;
 mod support;
 mod takeover;
+mod telemetry;
 mod tools;
 
 use std::time::Duration;

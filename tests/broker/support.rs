@@ -51,7 +51,6 @@ impl Run {
 }
 
 /// What `load-tests verify` found.
-#[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) inputs: u64,
     pub(crate) lost: u64,
@@ -60,6 +59,13 @@ pub(crate) struct Verified {
     pub(crate) dump: Vec<String>,
     faults: u64,
     passed: bool,
+}
+
+impl std::fmt::Debug for Verified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { inputs, lost, duplicate, torn, faults, .. } = self;
+        write!(f, "inputs {inputs} lost {lost} duplicate {duplicate} torn {torn} faults {faults}")
+    }
 }
 
 impl Verified {
@@ -189,6 +195,11 @@ pub(crate) fn differing_lines(a: &[String], b: &[String]) -> usize {
 impl Bench {
     /// Fresh topics under a prefix of their own; `None` without a broker.
     pub(crate) fn new(name: &str) -> Option<Self> {
+        Self::with_topics(name, &[])
+    }
+
+    /// The same after replacing texts in `topics.yaml`.
+    pub(crate) fn with_topics(name: &str, edits: &[(&str, &str)]) -> Option<Self> {
         let Ok(bootstrap) = std::env::var("MEMSLUICE_TEST_KAFKA") else {
             eprintln!("skipped: MEMSLUICE_TEST_KAFKA names no broker (scripts/test starts one)");
             return None;
@@ -213,8 +224,11 @@ impl Bench {
             ("MEMSLUICE__ENCODER__BACKEND".to_owned(), "hash".to_owned()),
             ("MEMSLUICE_TOPOLOGY".to_owned(), text(&topology).to_owned()),
             ("MEMSLUICE_LOG".to_owned(), "info".to_owned()),
+            // Members of one test share a host.
+            ("MEMSLUICE__HTTP__LISTEN".to_owned(), "off".to_owned()),
         ]);
         let bench = Self { bootstrap, prefix, folder, env };
+        edits.iter().for_each(|(from, to)| bench.replace("topics.yaml", from, to));
         bench.cli_ok(&["topology", "apply"]);
         Some(bench)
     }
@@ -258,7 +272,7 @@ impl Bench {
         command
     }
 
-    pub(super) fn cli_ok(&self, args: &[&str]) -> String {
+    pub(crate) fn cli_ok(&self, args: &[&str]) -> String {
         let out = self.cli(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "memsluice {args:?}: {stderr}");
@@ -270,9 +284,22 @@ impl Bench {
     }
 
     pub(crate) fn produce(&self, role: &str, files: &[PathBuf]) {
+        self.produce_by(role, files, "murmur2_random");
+    }
+
+    /// By a partitioner of librdkafka.
+    pub(crate) fn produce_by(&self, role: &str, files: &[PathBuf], partitioner: &str) {
+        let (topic, partitioner) = (self.topic(role), format!("partitioner={partitioner}"));
         for file in files {
-            tool_ok(&["produce", "--bootstrap", &self.bootstrap, "--topic", &self.topic(role), "--file", text(file)]);
+            let of = ["produce", "--bootstrap", &self.bootstrap, "--topic", &topic, "--set", &partitioner];
+            tool_ok(&[&of[..], &["--file", text(file)]].concat());
         }
+    }
+
+    /// Each record in a partition by chance.
+    pub(crate) fn scatter(&self, data: &Data) {
+        self.produce_by("retrieval-logs", std::slice::from_ref(&data.queries), "random");
+        self.produce_by("memory-writes", std::slice::from_ref(&data.writes), "random");
     }
 
     pub(crate) fn load(&self, data: &Data) {
@@ -352,6 +379,11 @@ impl Bench {
 
     /// Runs to the end with kill -9 whenever another part of the inputs was decided; the number of kills.
     pub(crate) fn run_with_kills(&self, inputs: u64, wanted: u64) -> u64 {
+        self.run_with_kills_by("decisions", inputs, wanted)
+    }
+
+    /// The same, whenever another part of the inputs stands in a topic.
+    pub(crate) fn run_with_kills_by(&self, role: &str, inputs: u64, wanted: u64) -> u64 {
         let mut kills = 0;
         for _ in 0..=wanted {
             let mut running = self.spawn(Run::until_end());
@@ -361,7 +393,7 @@ impl Bench {
                     assert!(status.success(), "{}", running.log());
                     return kills;
                 }
-                if kills < wanted && self.count("decisions") >= goal {
+                if kills < wanted && self.count(role) >= goal {
                     running.child.kill().unwrap();
                     running.child.wait().unwrap();
                     kills += 1;
@@ -374,18 +406,18 @@ impl Bench {
         kills
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let mut client = Client::new();
         client.set("bootstrap.servers", &self.bootstrap);
         client
     }
 
-    pub(super) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         reader(&self.client(), "read_committed", "memsluice-test").unwrap()
     }
 
     /// Offsets taken on an output; markers and aborted records count too.
-    pub(super) fn count(&self, role: &str) -> u64 {
+    pub(crate) fn count(&self, role: &str) -> u64 {
         let reader = self.reader();
         (0..UNITS).map(|p| u64::try_from(watermarks(&reader, &self.topic(role), p).unwrap().high).unwrap()).sum()
     }
@@ -413,10 +445,15 @@ impl Bench {
     }
 
     pub(crate) fn verify(&self) -> Verified {
+        self.verify_with(&[])
+    }
+
+    /// With more arguments.
+    pub(crate) fn verify_with(&self, more: &[&str]) -> Verified {
         let dump = self.folder.path().join("dump.jsonl");
         let args =
             ["--json", "verify", "--bootstrap", &self.bootstrap, "--prefix", &self.prefix, "--dump", text(&dump)];
-        let out = Command::new(load_tests()).args(args).output().unwrap();
+        let out = Command::new(load_tests()).args(args).args(more).output().unwrap();
         let line = String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned();
         let v: Value = serde_json::from_str(&line)
             .unwrap_or_else(|e| panic!("{e}: {line} {}", String::from_utf8_lossy(&out.stderr)));
@@ -487,7 +524,7 @@ impl Bench {
     /// Everything in the state but offsets and the chain (whose ids name the topics).
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = self.db();
-        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry];
+        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Circuit, Kind::Held];
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
     }

@@ -10,7 +10,7 @@ const INPUTS: u64 = 6_000;
 /// A member stalls at `failpoint` until its units are another's, then goes on; what was found at the end.
 fn stalled(name: &str, failpoint: &str, sabotage: Option<&str>) -> Option<support::Verified> {
     let mut bench = Bench::new(name)?;
-    bench.replace_in_topology("session_timeout: 30s", "session_timeout: 44s");
+    bench.replace_in_topology("session_timeout: 30s", "session_timeout: 44s\n  revoke_deadline: 3s");
     bench.replace_in_topology("transaction_timeout: 10s", "transaction_timeout: 33s");
     let data = support::generated(3_000, 100);
     bench.load(&data);
@@ -35,9 +35,9 @@ fn a_stalled_member_commits_nothing_that_others_decided() {
         return;
     }
     std::thread::scope(|s| {
-        let early = s.spawn(|| stalled("stall-begin", "after_begin=30s@2", None));
-        let late = s.spawn(|| stalled("stall-commit", "before_commit=30s@2", None));
-        let red = s.spawn(|| stalled("stall-red", "after_begin=30s@2", Some("fresh_group_metadata")));
+        let early = s.spawn(|| stalled("stall-begin", "after_begin=30s@1", None));
+        let late = s.spawn(|| stalled("stall-commit", "before_commit=30s@1", None));
+        let red = s.spawn(|| stalled("stall-red", "after_begin=30s@1", Some("fresh_group_metadata")));
         for (what, found) in [("begin", early.join()), ("commit", late.join())] {
             let found = found.unwrap().unwrap();
             assert!(found.clean() && found.inputs == INPUTS, "{what}: {found:?}");
@@ -81,9 +81,11 @@ fn a_standby_takes_over_warm() {
         bench.wait_for_input_decisions(6_000, Duration::from_secs(120));
         // The copy is at most a flush interval behind.
         std::thread::sleep(Duration::from_secs(2));
-        let before = second.replayed();
+        let (before, restored) = (second.replayed(), second.log().matches("restored").count());
         first.kill();
-        tools::wait_for("the takeover", Duration::from_secs(90), || second.log().matches("restored").count() >= 9);
+        tools::wait_for("the takeover", Duration::from_secs(90), || {
+            second.log().matches("restored").count() >= restored + 6
+        });
         let after = second.replayed();
         bench.load_more(&data, 500);
         bench.wait_for_input_decisions(6_500, Duration::from_secs(60));
@@ -93,6 +95,6 @@ fn a_standby_takes_over_warm() {
     };
     let (Some((warm, _)), Some((cold, _))) = (replayed(true), replayed(false)) else { return };
     eprintln!("replayed at the takeover: {warm} records with a standby, {cold} without");
-    assert!(cold > 500, "{cold}");
+    assert!(cold > 100, "{cold}");
     assert!(warm * 20 < cold, "{warm} {cold}");
 }

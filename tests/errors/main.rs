@@ -4,6 +4,7 @@
 //! adds to it stands in `tests/broker/`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod breaker;
 mod pages;
 mod process;
 mod records;
@@ -25,6 +26,8 @@ fn every_code_is_raised() {
     here.extend(invalid_files().into_iter().map(|(_, _, error)| error.code()));
     here.extend([FILES, MODELS, STATE, BROKER, SLOW].into_iter().flatten().map(|(code, _, _)| *code));
     here.insert(Code::OutputTooLarge); // outputs_stay_below_the_limit
+    here.extend([Code::SourceIsolated, Code::PoisonFlood]); // a_failing_source_is_isolated_alone, several_sources_stop_the_line
+    here.extend([Code::KeyHeld, Code::HeldKeysFull]); // a_later_record_waits_for_the_broken_one, a_full_hold_stops
     let missing: Vec<&str> = Code::ALL.iter().filter(|c| !here.contains(c)).map(|c| c.name()).collect();
     assert!(missing.is_empty(), "nothing raises {missing:?}");
 }

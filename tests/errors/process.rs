@@ -11,12 +11,13 @@ use memsluice::app::Setup;
 use memsluice::calibrate::{Samples, fit_boundary};
 use memsluice::config::{Backend, Config, Secret};
 use memsluice::embed::Embedder;
-use memsluice::error::Code;
-use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, Task, TaskParts, Unit};
+use memsluice::error::{Code, Error};
+use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
 use memsluice::schema::Boundary;
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
 use memsluice::state::{Db, Kind, MemoryStore, Positions, Restorer, State, Store, UnitPlan, key};
+use memsluice::telemetry::{self, health, metrics};
 use memsluice::topology::{Role, Topology};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
@@ -46,6 +47,10 @@ fn onnx(folder: &Path, model: Option<&str>, tokenizer: Option<&str>, with_runtim
     settings.tokenizer = tokenizer.map(|t| write(folder, "tokenizer.json", t));
     settings.runtime = runtime.filter(|_| with_runtime);
     failed(Embedder::start(&settings))
+}
+
+fn stopped(step: StopStep) -> Option<Code> {
+    Some(step.failed(Error::new(Code::BrokerUnreachable, "")).code())
 }
 
 /// Configuration, secret and files.
@@ -78,6 +83,16 @@ pub(crate) const FILES: &[(Code, &str, Raise)] = &[
     (Code::FileUnreadable, "records", |f| failed(Samples::read(&[f.join("none.jsonl")], &[], &[], DIMENSION))),
     (Code::FileUnreadable, "a folder", |f| failed(Samples::read(&[f.to_owned()], &[], &[], DIMENSION))),
     (Code::FileUnreadable, "size", |f| failed(memsluice::files::total_bytes(&[f.join("none.jsonl")]))),
+    (Code::HttpUnavailable, "a busy port", |_| {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        failed(telemetry::serve(&held.local_addr().unwrap().to_string(), metrics(), health()))
+    }),
+    (Code::HttpUnavailable, "no address", |_| failed(telemetry::serve("nowhere", metrics(), health()))),
+    // What makes a running process say so stands in `a_failed_stop_names_its_step`.
+    (Code::StopDrainFailed, "a step of the stop", |_| stopped(StopStep::Drain)),
+    (Code::StopCommitFailed, "a step of the stop", |_| stopped(StopStep::Commit)),
+    (Code::StopFlushFailed, "a step of the stop", |_| stopped(StopStep::Flush)),
+    (Code::StopLeaveFailed, "a step of the stop", |_| stopped(StopStep::Leave)),
     (Code::OutputFailed, "a full disk", |f| {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         program(&["schema", "list"], &[], f, full.into())
@@ -253,7 +268,7 @@ fn fenced(request: RDKafkaApiKey) -> Option<Code> {
             break error;
         }
     };
-    poll.stop();
+    poll.stop().unwrap();
     failed::<()>(Err(error))
 }
 

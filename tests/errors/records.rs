@@ -6,7 +6,7 @@ use base64::Engine as _;
 use memsluice::config::Backend;
 use memsluice::decode::{self, Rules};
 use memsluice::error::{Action, Code};
-use memsluice::schema::{DeadLetterStub, header};
+use memsluice::schema::{DeadLetterHeaders, DeadLetterStub, header};
 use memsluice::sink::Output;
 use memsluice::source::Fetched;
 use memsluice::topology::Role;
@@ -162,8 +162,8 @@ fn decision(outputs: &[Output]) -> Value {
 
 static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::new(Backend::Hash, "{}"));
 
-/// What can't be decoded keeps its bytes and headers, gets the KIP-1034 headers behind them, and a write
-/// its decision; bytes that fit nowhere get a stub.
+/// What can't be decoded keeps its bytes, gets every header it should have and no other, and a write its
+/// decision; bytes that fit nowhere get a stub.
 #[test]
 fn dead_letters_keep_the_bytes() {
     for (code, what, record) in decode_cases() {
@@ -172,23 +172,13 @@ fn dead_letters_keep_the_bytes() {
         assert_eq!(letters.len(), 1, "{what}");
         let letter = letters[0];
         assert_eq!(letter.partition, record.at.partition, "{what}");
-        for (name, value) in [
-            (header::ERROR_CODE, code.name()),
-            (header::EXCEPTION, code.name()),
-            (header::TOPIC, record.at.role.as_str()),
-            (header::PARTITION, &record.at.partition.to_string()),
-            (header::OFFSET, "7"),
-        ] {
-            assert_eq!(letter.header(name), Some(value), "{what}: {name}");
-        }
-        assert!(!letter.header(header::MESSAGE).unwrap().contains(CONTENT), "{what}");
         if code == Code::RecordTooLarge {
             check_stub(&BENCH, &record, letter, code);
         } else {
             assert_eq!(letter.value, record.value, "{what}");
             assert_eq!(letter.key, record.key.clone().unwrap_or_default(), "{what}");
-            assert_eq!(letter.headers[..record.headers.len()], record.headers[..], "{what}");
         }
+        check_headers(&record, letter, code);
         let decisions = usize::from(record.at.role == Role::MemoryWrites);
         assert_eq!(outputs.len(), 1 + decisions, "{what}");
         if decisions == 1 {
@@ -197,6 +187,54 @@ fn dead_letters_keep_the_bytes() {
             assert_eq!(body["reasons"], json!([format!("dead_letter:{}", code.name())]), "{what}");
         }
     }
+}
+
+/// The headers of a dead letter, one by one and in order; the record's own stand under a prefix.
+fn check_headers(record: &Fetched, letter: &Output, code: Code) {
+    let stub = code == Code::RecordTooLarge;
+    let at = record.at;
+    let message = letter.header(header::MESSAGE).unwrap();
+    assert!(!message.is_empty() && !message.contains(CONTENT), "{message}");
+    let text = |name: &str, value: String| (name.to_owned(), Some(value.into_bytes()));
+    let kept = record.headers.iter().filter(|_| !stub);
+    let mut wanted: Vec<_> = kept.map(|(name, value)| (format!("memsluice-original.{name}"), value.clone())).collect();
+    wanted.extend([
+        text("__streams.errors.exception", code.name().to_owned()),
+        text("__streams.errors.message", message.to_owned()),
+        text("__streams.errors.stacktrace", "decode".to_owned()),
+        text("__streams.errors.topic", at.role.as_str().to_owned()),
+        text("__streams.errors.partition", at.partition.to_string()),
+        text("__streams.errors.offset", at.offset.to_string()),
+        text("memsluice-error-code", code.name().to_owned()),
+        text("memsluice-error-stage", "decode".to_owned()),
+        text("memsluice-version", env!("CARGO_PKG_VERSION").to_owned()),
+        text("memsluice-input-timestamp", at.timestamp.to_string()),
+        text("memsluice-dlq-origin", format!("{}/{}/{}", at.role.as_str(), at.partition, at.offset)),
+    ]);
+    wanted.extend(record.key.is_none().then(|| text("memsluice-null-key", "true".to_owned())));
+    wanted.extend(stub.then(|| text("memsluice-stub", "true".to_owned())));
+    assert_eq!(letter.headers, wanted);
+    let read = DeadLetterHeaders::read(&letter.headers).unwrap();
+    assert_eq!((read.input.partition, read.input.offset, read.timestamp), (at.partition, at.offset, at.timestamp));
+    assert_eq!((read.input.topic.as_str(), read.code.as_str()), (at.role.as_str(), code.name()));
+    assert_eq!((read.null_key, read.stub, read.isolation), (record.key.is_none(), stub, None));
+    assert!(stub || read.original == record.headers);
+}
+
+/// A null key and an empty one are told apart; a producer's header can't pass for one of ours.
+#[test]
+fn keys_and_forged_headers_of_dead_letters() {
+    let letter = |key: Option<&[u8]>| {
+        let mut record = fetched(Role::MemoryWrites, Some(b"{".to_vec()));
+        record.key = key.map(<[u8]>::to_vec);
+        for name in [header::ERROR_CODE, header::OFFSET, header::NULL_KEY, header::STUB, header::DLQ_ORIGIN] {
+            record.headers.push((name.to_owned(), Some(b"true".to_vec())));
+        }
+        let outputs = BENCH.take(record.clone());
+        check_headers(&record, of(&outputs, Role::DeadLetters)[0], Code::InvalidJson);
+        DeadLetterHeaders::read(&of(&outputs, Role::DeadLetters)[0].headers).unwrap()
+    };
+    assert!(letter(None).null_key && !letter(Some(b"")).null_key && !letter(Some(b"k")).null_key);
 }
 
 /// A stub says where the bytes are and names them by keyed hash; it holds nothing of them.
@@ -229,7 +267,7 @@ fn write_of(content: usize) -> Fetched {
 }
 
 /// The larger a write, the less of it can be written: forwarded, then a dead letter with its bytes, then
-/// a stub. Nothing is ever above the limit.
+/// a stub. Nothing is ever above the limit, but for the headers of a dead letter.
 #[test]
 fn outputs_stay_below_the_limit() {
     let bench = small();
@@ -237,7 +275,8 @@ fn outputs_stay_below_the_limit() {
     for size in (2_000..6_000).step_by(20) {
         let record = write_of(size);
         let outputs = bench.take(record.clone());
-        assert!(outputs.iter().all(|o| o.bytes() <= 4096), "{size}");
+        let room = |o: &Output| if o.role == Role::DeadLetters { 1024 } else { 0 };
+        assert!(outputs.iter().all(|o| o.bytes() <= 4096 + room(o)), "{size}");
         let verdict = decision(&outputs)["verdict"].clone();
         let stage = match of(&outputs, Role::DeadLetters)[..] {
             [] => {

@@ -14,7 +14,7 @@ use memsluice::embed::{Embedder, Encoded, Job};
 use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Committer, Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::sink::{Output, Publication, TransactionalProducer, publish};
-use memsluice::source::{self, At, Budget, Client, Fetched, Heartbeat, PollThread, StartOptions};
+use memsluice::source::{self, At, Budget, Client, Fetched, Heartbeat, Lags, PollThread, StartOptions};
 use memsluice::state::{Db, MemoryStore, State};
 use memsluice::topology::{Role, Topology};
 use rdkafka::mocking::MockCluster;
@@ -81,8 +81,7 @@ pub(crate) const CONTENT: &str = "the-content-7f3a";
 pub(crate) const KEY: &str = "acme/support";
 
 pub(crate) fn fetched(role: Role, value: Option<Vec<u8>>) -> Fetched {
-    let partition = source::partition_of(KEY.as_bytes(), 6);
-    let at = At { generation: 0, role, partition, offset: 7, timestamp: 1_764_000_000_000 };
+    let at = At { generation: 0, role, partition: partition(), offset: 7, timestamp: 1_764_000_000_000 };
     let headers = vec![("from".to_owned(), Some(b"test".to_vec())), ("empty".to_owned(), None)];
     Fetched { at, key: Some(KEY.into()), value, headers }
 }
@@ -144,21 +143,68 @@ impl Bench {
 
     /// One record through all stages, on a fresh unit.
     pub(crate) fn take(&self, record: Fetched) -> Vec<Output> {
-        let mut state = State::new(MemoryStore::default());
-        let mut unit = Unit::load(record.at.partition, BTreeMap::new(), BTreeMap::new(), &state).unwrap();
-        let (pending, embeds) = self.engine.admit(record);
-        let embedded = match embeds {
-            Embeds::Nothing => None,
-            Embeds::Given(vector) => Some(Ok(Encoded { vector, truncated: false })),
-            Embeds::Text(text) => Some(self.embed(text)),
-        };
-        self.engine.finish(pending, embedded, &mut unit, &mut state, &Registry::default()).unwrap()
+        Line::new(self).take(record).unwrap()
     }
 
     fn embed(&self, text: String) -> memsluice::error::Result<Encoded> {
         self.embedder.submit(Job { unit: 0, ticket: 0, text, retry_until: None });
         self.embedder.done().recv().unwrap().result
     }
+}
+
+/// A unit with its state, for records that follow each other.
+pub(crate) struct Line<'a> {
+    bench: &'a Bench,
+    state: State<MemoryStore>,
+    unit: Unit,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn new(bench: &'a Bench) -> Self {
+        let state = State::new(MemoryStore::default());
+        let unit = Unit::load(partition(), BTreeMap::new(), BTreeMap::new(), &state).unwrap();
+        Self { bench, state, unit }
+    }
+
+    /// One record through all stages.
+    pub(crate) fn take(&mut self, record: Fetched) -> memsluice::error::Result<Vec<Output>> {
+        let (pending, embeds) = self.bench.engine.admit(record);
+        let embedded = match embeds {
+            Embeds::Nothing => None,
+            Embeds::Given(vector) => Some(Ok(Encoded { vector, truncated: false })),
+            Embeds::Text(text) => Some(self.bench.embed(text)),
+        };
+        self.bench.engine.finish(pending, embedded, &mut self.unit, &mut self.state, &Registry::default())
+    }
+
+    /// Commits, forgets all that is in memory, and goes on with the rules of `bench`.
+    pub(crate) fn restart(&mut self, bench: &'a Bench) {
+        self.unit.flush(&mut self.state);
+        self.state.commit(Vec::new()).unwrap();
+        self.rewind(bench);
+    }
+
+    /// Drops what is open.
+    pub(crate) fn rewind(&mut self, bench: &'a Bench) {
+        self.state.abort();
+        self.unit = Unit::load(partition(), self.unit.positions().clone(), BTreeMap::new(), &self.state).unwrap();
+        self.bench = bench;
+    }
+
+    /// What is open, and what a unit knows of it.
+    pub(crate) fn open(&self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        self.state.overlay().iter().map(|(k, v)| (k.to_vec(), v.map(<[u8]>::to_vec))).collect()
+    }
+
+    /// All that is committed.
+    pub(crate) fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.state.store().dump()
+    }
+}
+
+/// The partition of [`KEY`].
+pub(crate) fn partition() -> i32 {
+    source::partition_of(KEY.as_bytes(), 6)
 }
 
 pub(crate) fn encoder(backend: Backend) -> config::Encoder {
@@ -224,6 +270,7 @@ impl Mock {
             instance: "0",
             budget: Budget::default(),
             task: Heartbeat::default(),
+            lags: Lags::default(),
             sabotage: None,
         })
         .unwrap()

@@ -8,7 +8,7 @@ use memsluice::error::{Code, Error};
 use crate::support::{file_names, load, root};
 
 /// Words of the message of each `fail(` in `validate.rs`; a file must raise each.
-const TOPOLOGY_RULES: [&str; 23] = [
+const TOPOLOGY_RULES: [&str; 28] = [
     "is not a topic name of Kafka",
     "shares the name",
     "is not a topic of a unit",
@@ -18,7 +18,8 @@ const TOPOLOGY_RULES: [&str; 23] = [
     "names the unknown schema",
     "topic decisions has 10001 partitions",
     "must be in the co-partition group",
-    "memory-writes has 6",
+    "it can't be repartitioned",
+    "the changelog has 6",
     "must be listed under broadcast",
     "differs from what the binary runs",
     "needs cleanup",
@@ -32,6 +33,10 @@ const TOPOLOGY_RULES: [&str; 23] = [
     "limits: output >=",
     "commit.max_records must be positive",
     "memsad.history must be",
+    "breaker: consecutive must be",
+    "breaker.cool_down and",
+    "breaker.max_sources must be",
+    "breaker.max_held must be",
 ];
 /// The same for loading and policy, and for both flows.
 const OTHER_RULES: [&str; 14] = [

@@ -131,6 +131,7 @@ fn measure(args: &Args, folder: &Path, out: &Out) -> Result<Report> {
     };
     let bootstrap = args.bootstrap.clone().or_else(|| cluster.as_ref().map(Cluster::bootstrap)).unwrap_or_default();
     let mut env = environment(folder, &bootstrap, PREFIX, "memory");
+    env.extend(args.metrics.iter().map(|address| ("MEMSLUICE__HTTP__LISTEN".to_owned(), address.clone())));
     env.extend(args.settings.iter().cloned());
     let began = Instant::now();
     let setup = Setup { binary: binary(args.memsluice.as_ref())?, folder: folder.to_owned(), env, began };

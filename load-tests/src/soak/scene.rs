@@ -31,6 +31,8 @@ pub(crate) fn environment(folder: &Path, bootstrap: &str, prefix: &str, group: &
         ("MEMSLUICE__SECRET_FILE", path("secret")),
         ("MEMSLUICE__ENCODER__BACKEND", "hash".to_owned()),
         ("MEMSLUICE_TOPOLOGY", path("topology")),
+        // Members of one host would share the port.
+        ("MEMSLUICE__HTTP__LISTEN", "off".to_owned()),
         ("MEMSLUICE_LOG", "info".to_owned()),
         ("NO_COLOR", "1".to_owned()),
     ];

@@ -98,6 +98,9 @@ impl Stage {
             ("retention: 7d", "retention: forever"),
             ("session_timeout: 30s", "session_timeout: 15s"),
             ("transaction_timeout: 10s", "transaction_timeout: 5s"),
+            // The broken records are there to be accounted for, not to be cut off.
+            ("consecutive: 20", "consecutive: 0"),
+            ("ratio: 0.5", "ratio: 0"),
         ];
         if args.standby {
             changes.push(("{ changelog: changelog }", "{ changelog: changelog, standby: true }"));

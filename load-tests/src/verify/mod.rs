@@ -74,6 +74,9 @@ pub(crate) struct Args {
     /// What is seen of transactions; read_uncommitted must go red where anything was aborted
     #[arg(long, alias = "reader", default_value = "read_committed")]
     isolation: Isolation,
+    /// The inputs are the source of a repartition: outputs stand in other partitions than theirs
+    #[arg(long)]
+    repartitioned: bool,
     /// Wait this long for open transactions, seconds; what is open then is a fault
     #[arg(long, default_value_t = 0)]
     settle: u64,
@@ -122,6 +125,7 @@ impl Args {
             changelog: name("memsluice-changelog"),
             honeypots: name("honeypots"),
             isolation,
+            repartitioned: false,
             settle: 0,
             derive: false,
             state: Vec::new(),
@@ -161,6 +165,7 @@ pub(crate) fn text(report: &Report) -> String {
         ("inputs", counts.inputs),
         ("decisions", counts.decisions),
         ("activations", counts.activations),
+        ("controls", counts.controls),
         ("committed", counts.committed),
         ("quarantined", counts.quarantined),
         ("dead_letters", counts.dead_letters),

@@ -62,7 +62,7 @@ impl<'a> Verifier<'a> {
             reader,
             writes: format!("{}{}", args.prefix, args.writes_topic),
             retrievals: format!("{}{}", args.prefix, args.retrievals_topic),
-            tally: Tally::default(),
+            tally: Tally::new(args.repartitioned),
             verdicts: BTreeMap::new(),
             dump: keep.then(Vec::new),
             model: None,
@@ -440,6 +440,10 @@ fn judged<'b>(tally: &mut Tally, at: (i32, i64), text: &'b str, writes: &str) ->
                 tally.unknown_topic(&format!("{} {}-{}", input.topic, input.partition, input.offset));
             }
             body
+        }
+        Some(Body { kind: Kind::Control, input: Some(input), verdict: None, .. }) if input.topic == writes => {
+            tally.control(at.0, input.partition, input.offset);
+            None
         }
         Some(Body { kind: Kind::Activation, .. }) => {
             tally.counts.activations += 1;

@@ -24,6 +24,8 @@ pub(crate) struct Record<'a> {
 pub(crate) enum Kind {
     Decision,
     Activation,
+    /// An operator's record was consumed: no verdict, no output.
+    Control,
     #[serde(other)]
     Other,
 }

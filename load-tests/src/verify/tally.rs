@@ -49,6 +49,8 @@ pub(crate) struct Counts {
     pub(crate) inputs: u64,
     pub(crate) decisions: u64,
     pub(crate) activations: u64,
+    /// Records of an operator, such as skips.
+    pub(crate) controls: u64,
     pub(crate) committed: u64,
     pub(crate) quarantined: u64,
     pub(crate) dead_letters: u64,
@@ -144,6 +146,8 @@ pub(crate) struct Tally {
     units: BTreeMap<i32, Unit>,
     /// Offset of the last decision or output, by its place, its partition and its input's.
     last: BTreeMap<(Option<Place>, i32, i32), i64>,
+    /// Outputs don't stand in the partition of their input.
+    repartitioned: bool,
     /// The counts so far; `finish` fills in those that need all topics.
     pub(crate) counts: Counts,
     /// The first findings in words.
@@ -153,6 +157,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Of inputs in their units, or of a repartition's source.
+    pub(crate) fn new(repartitioned: bool) -> Self {
+        Self { repartitioned, ..Self::default() }
+    }
+
     /// Declares a partition of the input topic: offsets `low..high`.
     pub(crate) fn partition(&mut self, partition: i32, low: i64, high: i64) {
         let length = usize::try_from(high - low).unwrap_or(0);
@@ -213,13 +222,23 @@ impl Tally {
     /// A decision that stands in `partition`, about input (`of`, `offset`).
     pub(crate) fn decision(&mut self, partition: i32, of: i32, offset: i64, verdict: Verdict) {
         self.counts.decisions += 1;
+        self.settled(partition, of, offset, Some(verdict));
+    }
+
+    /// An input that an operator sent to the stream itself: it has no output.
+    pub(crate) fn control(&mut self, partition: i32, of: i32, offset: i64) {
+        self.counts.controls += 1;
+        self.settled(partition, of, offset, None);
+    }
+
+    fn settled(&mut self, partition: i32, of: i32, offset: i64, verdict: Option<Verdict>) {
         self.placed("decision", partition, of, offset);
         self.ordered(None, partition, of, offset);
         let Some(seen) = self.slot(of, offset) else {
             return self.unknown(of, offset);
         };
         seen.decisions = seen.decisions.saturating_add(1);
-        seen.verdict = Some(verdict);
+        seen.verdict = verdict;
     }
 
     /// An output that stands in `partition`, made from input (`of`, `offset`).
@@ -242,7 +261,7 @@ impl Tally {
     }
 
     fn placed(&mut self, what: &str, partition: i32, of: i32, offset: i64) {
-        if partition != of {
+        if partition != of && !self.repartitioned {
             self.counts.misplaced += 1;
             self.name(|| format!("misplaced: {what} of {of}-{offset} is in partition {partition}"));
         }
@@ -347,6 +366,27 @@ mod tests {
         assert_eq!(faults(tally), []);
     }
 
+    /// A control record counts as decided, once, and has no output.
+    #[test]
+    fn controls_have_no_output() {
+        let with = |output: bool, again: bool| {
+            let mut tally = Tally::default();
+            tally.partition(0, 0, 1);
+            tally.input(0, 0);
+            tally.control(0, 0, 0);
+            if output {
+                tally.output(Place::Committed, 0, 0, 0);
+            }
+            if again {
+                tally.control(0, 0, 0);
+            }
+            faults(tally)
+        };
+        assert_eq!(with(false, false), []);
+        assert_eq!(with(true, false), [("torn", 1)]);
+        assert_eq!(with(false, true), [("duplicate", 1)]);
+    }
+
     #[test]
     fn nothing_decided_is_lost() {
         assert_eq!(faults(tally()), [("lost", 5)]);
@@ -406,6 +446,21 @@ mod tests {
             tally.output(Place::Committed, 1, 1, offset);
         }
         assert_eq!(faults(tally), [("out_of_order", 2), ("misplaced", 2)]);
+    }
+
+    /// Behind a repartition an input's outputs stand elsewhere; order and count are checked all the same.
+    #[test]
+    fn repartitioned() {
+        let mut tally = Tally { repartitioned: true, ..tally() };
+        for (partition, offset) in [(0, 12), (3, 10), (0, 11)] {
+            tally.decision(partition, 0, offset, Verdict::Allow);
+            tally.output(Place::Committed, partition, 0, offset);
+        }
+        for offset in [0, 1, 1] {
+            tally.decision(4, 1, offset, Verdict::Block);
+            tally.output(Place::Quarantine, 4, 1, offset);
+        }
+        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1), ("out_of_order", 1)]);
     }
 
     #[test]

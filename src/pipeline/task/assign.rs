@@ -11,6 +11,7 @@ use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::source::{Command, Merge, Wait};
 use crate::state::{Progress, Restored};
+use crate::telemetry::{health, metrics};
 use crate::topology::Role;
 
 /// This many rebuilds in this time mean that the instance id is in use elsewhere.
@@ -29,14 +30,18 @@ impl Task {
         if let Some(standby) = &self.p.standby {
             standby.yield_to(units.clone());
         }
-        for unit in units {
+        let assigned = units.len();
+        for (done, unit) in units.into_iter().enumerate() {
+            health().restoring(done, assigned);
             let Some(restored) = self.restore_unit(unit)? else {
                 tracing::info!(unit, "restore cancelled");
                 self.clear();
+                health().unassigned();
                 return Ok(());
             };
             tracing::info!(unit, replayed = restored.replayed, "restored");
             self.summary.replayed += restored.replayed;
+            metrics().restored_records.inc_by(restored.replayed);
             self.committer.restored(unit, restored.changelog);
             self.committed.insert(unit, restored.inputs);
             self.topics.insert(unit, restored.topics);
@@ -69,6 +74,7 @@ impl Task {
         let (poll, generation, on_restore) = (&self.p.poll, self.generation, &self.options.on_restore);
         let watch = |p: Progress| {
             heartbeat.beat();
+            health().remaining(p.remaining);
             if let Some(on_restore) = on_restore {
                 on_restore(p);
             }
@@ -109,6 +115,7 @@ impl Task {
             self.merges.insert(*unit, merge);
         }
         drop(self.p.poll.commands.send(Command::Start { generation: self.generation, offsets }));
+        health().running(self.committed.len());
         Ok(())
     }
 
@@ -130,6 +137,7 @@ impl Task {
         self.p.embedder.forget();
         self.open = Summary::default();
         self.outputs.clear();
+        self.meter.rolled_back();
     }
 
     /// Back to the committed offsets, under a new generation.
@@ -151,7 +159,10 @@ impl Task {
         }
         tracing::warn!(attempt = self.rejoins, "no assignment: joining the group with a new consumer");
         self.clear();
-        self.p.poll.stop();
+        if let Err(error) = self.p.poll.stop() {
+            tracing::error!(%error, "the consumer before");
+        }
+        health().unassigned();
         self.p.poll = (self.rejoin)()?;
         self.generation = 0;
         self.unassigned_since = Some(monotonic());
@@ -165,6 +176,8 @@ impl Task {
         if self.rebuilds.len() >= REBUILDS.0 {
             return Err(Error::new(Code::InstanceFenced, "the producer had to be rebuilt three times in five minutes"));
         }
+        // Fencing may take a minute.
+        self.p.heartbeat.beat();
         let producer = (self.remake)()?;
         self.committer.replace(producer);
         if then == Then::Wait {

@@ -2,6 +2,7 @@
 //! never waits for the poll thread.
 
 mod assign;
+mod stop;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use self::stop::StopStep;
 use self::work::Then;
 use super::commit::{Committer, Faults};
 use super::engine::{Engine, Pending};
+use super::meter::Meter;
 use super::{Registry, Summary, Unit};
 use crate::clock::monotonic;
 use crate::config::Sabotage;
@@ -20,6 +23,7 @@ use crate::error::{Code, Error, Result};
 use crate::sink::{Output, TransactionalProducer};
 use crate::source::{BroadcastReader, Budget, Event, Fetched, Heartbeat, Merge, PollThread};
 use crate::state::{Db, Progress, Restorer, Standby, State};
+use crate::telemetry::{health, metrics};
 use crate::topology::Role;
 
 /// Gets an output.
@@ -104,6 +108,7 @@ pub struct Task {
     summary: Summary,
     open: Summary,
     outputs: Vec<Output>,
+    meter: Meter,
     last_broadcast: Instant,
     last_note: Instant,
     rebuilds: Vec<Instant>,
@@ -159,6 +164,7 @@ impl Task {
             summary: Summary::default(),
             open: Summary::default(),
             outputs: Vec::new(),
+            meter: Meter::default(),
             last_broadcast: monotonic(),
             rebuilds: Vec::new(),
             first_record: None,
@@ -174,8 +180,9 @@ impl Task {
     /// Any code with action `Stop`.
     pub fn run(mut self) -> Result<Summary> {
         let result = self.turn();
-        self.p.poll.stop();
-        result.map(|()| self.summary)
+        health().stopping();
+        let left = self.leave();
+        result.and(left).map(|()| self.summary)
     }
 
     fn turn(&mut self) -> Result<()> {
@@ -189,7 +196,7 @@ impl Task {
                 self.commit()?;
             }
             if self.options.stop.load(Ordering::Relaxed) {
-                return self.commit();
+                return self.last_commit();
             }
             if self.finished() {
                 self.commit()?;
@@ -267,15 +274,19 @@ impl Task {
             }
             Event::Assigned { generation, partitions } => {
                 tracing::info!(generation, partitions = partitions.len(), "assigned");
+                let since = rebalance("assigned");
                 let step = self.committer.lose(&mut self.p.state);
                 self.settle(step, Then::Wait)?;
                 self.generation = generation;
                 self.unassigned_since = None;
                 self.rejoins = 0;
-                self.restore(&partitions)
+                let restored = self.restore(&partitions);
+                metrics().rebalance_seconds.observe_duration(since.elapsed());
+                restored
             }
             Event::Revoked { generation, lost, remaining, ack } => {
                 tracing::info!(generation, lost, "revoked");
+                rebalance(if lost { "lost" } else { "revoked" });
                 let step = if lost { self.committer.lose(&mut self.p.state) } else { self.try_commit() };
                 let result = self.settle(step, Then::Wait);
                 self.generation = generation;
@@ -283,6 +294,7 @@ impl Task {
                 self.stand_by();
                 let _ = ack.send(());
                 self.unassigned_since = remaining.is_empty().then(monotonic);
+                health().unassigned();
                 result?;
                 if remaining.is_empty() { Ok(()) } else { self.restore(&remaining) }
             }
@@ -312,4 +324,10 @@ impl Task {
             _ => self.p.budget.give(at.role, at.partition, record.bytes()),
         }
     }
+}
+
+/// Counts an event of the group; when it was heard.
+fn rebalance(kind: &str) -> Instant {
+    metrics().rebalances.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+    monotonic()
 }

@@ -134,9 +134,15 @@ impl Task {
         let Some(state_of) = self.units.get_mut(&unit) else {
             return Err(Error::new(Code::Internal, format!("unit {unit} has records but no state")));
         };
-        let outputs = self.p.engine.finish(pending, embedded, state_of, &mut self.p.state, &self.p.registry)?;
+        self.meter.admitted(&pending);
+        let outputs = match self.p.engine.finish(pending, embedded, state_of, &mut self.p.state, &self.p.registry) {
+            // What came before stays visible, and the next start stands at this record.
+            Err(e) if e.code() == Code::PoisonFlood => return self.commit().and(Err(e)),
+            outputs => outputs?,
+        };
         self.p.budget.give(at.role, at.partition, bytes);
         self.open.inputs += 1;
+        self.meter.decided(at, &outputs);
         for o in &outputs {
             self.open.count(o);
         }
@@ -214,7 +220,9 @@ impl Task {
                     *next = *position;
                 }
             }
+            self.p.poll.lags.committed(*partition, inputs.iter());
         }
+        self.meter.committed(wall_millis(), self.units.values_mut().map(Unit::take_sessions));
         let cached: usize = self.units.values().map(Unit::cached_bytes).sum();
         let boundaries = self.units.values().map(Unit::cached_boundaries).max().unwrap_or_default();
         if cached > topology.main.limits.cache_bytes || boundaries > MAX_BOUNDARIES {

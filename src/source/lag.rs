@@ -1,0 +1,306 @@
+//! Lag that is right on transactional topics (`anchors_streaming` 2.2 #29): last stable offset minus
+//! position, where end markers and aborted records behind the last record count as read. Stable ends are
+//! asked for on a thread of their own, so that neither the task nor the poll thread waits, and so that a
+//! partition whose fetches silently ended is still seen to grow (#16).
+#![allow(clippy::disallowed_methods)] // a blocking call with its own deadline, on its own thread
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer;
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset, TopicPartitionList};
+use serde::Deserialize;
+
+use super::client::{Reader, reader};
+use crate::clock::monotonic;
+use crate::error::{Code, Error, Result};
+use crate::telemetry::{Labels, Limits, Observation, StuckDetector, health, metrics};
+use crate::topology::{Role, Topology};
+
+/// How often ends are asked for.
+const EVERY: Duration = Duration::from_secs(2);
+/// Longest wait for an answer; until then the lag is unknown.
+const CALL: Duration = Duration::from_secs(10);
+
+/// An input partition.
+pub(super) type Input = (Role, i32);
+
+/// What is known of an input on this side; -1 is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    /// Next offset as of the last commit.
+    committed: i64,
+    /// Behind the last record that was handed to the task thread.
+    taken: i64,
+    /// Next offset the client fetches, when nothing waited in its queue.
+    fetch: i64,
+}
+
+impl Place {
+    /// Next offset to commit. Once all that was taken is committed, what the client skipped since (end
+    /// markers, aborted records) is read too.
+    fn position(self) -> Option<i64> {
+        let at = if self.committed >= self.taken { self.committed.max(self.fetch) } else { self.committed };
+        (at >= 0).then_some(at)
+    }
+}
+
+/// Where the assigned inputs stand; shared by poll thread, task thread and lag thread.
+#[derive(Debug, Clone, Default)]
+pub struct Lags {
+    places: Arc<Mutex<HashMap<Input, Place>>>,
+}
+
+impl Lags {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Input, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inputs are fetched from these offsets on; negative is the beginning.
+    pub(super) fn start(&self, offsets: &[(Role, i32, i64)]) {
+        let place = |next: i64| Place { committed: next, taken: -1, fetch: -1 };
+        *self.lock() = offsets.iter().map(|(role, partition, next)| ((*role, *partition), place(*next))).collect();
+    }
+
+    /// Nothing is assigned.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// A record was handed to the task thread.
+    pub(super) fn taken(&self, input: Input, next: i64) {
+        if let Some(place) = self.lock().get_mut(&input) {
+            place.taken = next;
+        }
+    }
+
+    /// The client's next fetch offset, with nothing of the input in its queue.
+    pub(super) fn fetches(&self, input: Input, next: i64) {
+        if let Some(place) = self.lock().get_mut(&input) {
+            place.fetch = next;
+        }
+    }
+
+    /// A unit's next offsets after a commit.
+    pub fn committed<'a>(&self, partition: i32, inputs: impl IntoIterator<Item = (&'a Role, &'a i64)>) {
+        let mut places = self.lock();
+        for (role, next) in inputs {
+            if let Some(place) = places.get_mut(&(*role, partition)) {
+                place.committed = *next;
+            }
+        }
+    }
+
+    fn all(&self) -> HashMap<Input, Place> {
+        self.lock().clone()
+    }
+}
+
+/// The part of librdkafka's statistics that says where its fetches stand.
+#[derive(Debug, Deserialize)]
+struct Statistics {
+    #[serde(default)]
+    topics: HashMap<String, TopicStatistics>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TopicStatistics {
+    #[serde(default)]
+    partitions: HashMap<String, PartitionStatistics>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PartitionStatistics {
+    next_offset: i64,
+    fetchq_cnt: i64,
+}
+
+/// Reads a statistics event; `role` names the inputs among its topics.
+pub(super) fn read_statistics(json: &[u8], lags: &Lags, role: impl Fn(&str) -> Option<Role>) {
+    let statistics: Statistics = match serde_json::from_slice(json) {
+        Ok(read) => read,
+        Err(error) => return tracing::debug!(%error, "statistics"),
+    };
+    for (topic, of) in &statistics.topics {
+        let Some(role) = role(topic) else { continue };
+        for (partition, p) in &of.partitions {
+            let Ok(partition) = partition.parse() else { continue };
+            if p.fetchq_cnt == 0 && p.next_offset >= 0 {
+                lags.fetches((role, partition), p.next_offset);
+            }
+        }
+    }
+}
+
+/// The lag thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct LagWatch {
+    _stop: Sender<()>,
+    _thread: JoinHandle<()>,
+}
+
+impl LagWatch {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `config_invalid`.
+    pub fn start(client: &ClientConfig, topology: &Topology, lags: Lags) -> Result<Self> {
+        let (stop, stopped) = bounded(0);
+        let main = &topology.main;
+        let watcher = Watcher {
+            reader: reader(client, "read_committed", "memsluice-lag")?,
+            names: [Role::RetrievalLogs, Role::MemoryWrites].map(|r| (r, topology.name(r).to_owned())).into(),
+            lags,
+            stuck_after: Limits::new(main.consumer.session_timeout, main.posture.hold_deadline).stuck,
+            start: monotonic(),
+            detectors: HashMap::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("memsluice-lag".to_owned())
+            .spawn(move || watcher.run(&stopped))
+            .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
+        Ok(Self { _stop: stop, _thread: thread })
+    }
+}
+
+struct Watcher {
+    reader: Reader,
+    names: HashMap<Role, String>,
+    lags: Lags,
+    stuck_after: Duration,
+    start: Instant,
+    detectors: HashMap<Input, StuckDetector>,
+}
+
+impl Watcher {
+    fn run(mut self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            let inputs: Vec<Input> = self.lags.all().into_keys().collect();
+            let ends = self.ends(&inputs).unwrap_or_else(|error| {
+                tracing::debug!(%error, "the lag is unknown");
+                HashMap::new()
+            });
+            // Read after the ends, so that a position never looks behind them.
+            self.publish(&ends);
+        }
+    }
+
+    fn ends(&self, inputs: &[Input]) -> std::result::Result<HashMap<Input, i64>, KafkaError> {
+        if inputs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut list = TopicPartitionList::new();
+        for (role, partition) in inputs {
+            list.add_partition_offset(&self.names[role], *partition, Offset::End)?;
+        }
+        // A timestamp of -1, which is what End is, asks for the end under the handle's isolation level.
+        let found = self.reader.offsets_for_times(list, CALL)?;
+        // Serves the handle's own log and errors; it has no assignment.
+        drop(self.reader.poll(Duration::ZERO));
+        let end = |(role, partition): &Input| match found.find_partition(&self.names[role], *partition)?.offset() {
+            Offset::Offset(end) => Some(((*role, *partition), end)),
+            _ => None,
+        };
+        Ok(inputs.iter().filter_map(end).collect())
+    }
+
+    /// Metrics and health of one look. An input without an end or a position has no lag.
+    fn publish(&mut self, ends: &HashMap<Input, i64>) {
+        let places = self.lags.all();
+        let known = |input: &Input| places.get(input).and_then(|p| p.position()).is_some() && ends.contains_key(input);
+        for gone in self.detectors.keys().copied().filter(|input| !known(input)).collect::<Vec<_>>() {
+            self.detectors.remove(&gone);
+            metrics().source_lag.remove(&self.labels(&gone));
+            metrics().source_stuck.remove(&self.labels(&gone));
+        }
+        let mut stuck = Vec::new();
+        for (input, place) in &places {
+            let labels = self.labels(input);
+            let (Some(position), Some(end)) = (place.position(), ends.get(input).copied()) else { continue };
+            metrics().source_lag.get_or_create(&labels).set((end - position).max(0));
+            let detector = self.detectors.entry(*input).or_insert_with(|| StuckDetector::new(self.stuck_after));
+            let stands = detector.observe(Observation { at: self.start.elapsed(), position, end });
+            metrics().source_stuck.get_or_create(&labels).set(i64::from(stands));
+            if stands {
+                tracing::warn!(
+                    topic = self.names[&input.0],
+                    partition = input.1,
+                    lag = end - position,
+                    "an input stands still"
+                );
+                stuck.push((self.names[&input.0].clone(), input.1));
+            }
+        }
+        stuck.sort();
+        health().stuck(stuck);
+    }
+
+    fn labels(&self, (role, partition): &Input) -> Labels {
+        vec![("topic", self.names[role].clone()), ("partition", partition.to_string())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUT: Input = (Role::MemoryWrites, 3);
+
+    fn lags(next: i64) -> Lags {
+        let lags = Lags::default();
+        lags.start(&[(INPUT.0, INPUT.1, next)]);
+        lags
+    }
+
+    fn statistics(next: i64, queued: i64) -> String {
+        format!(
+            r#"{{"name":"x","topics":{{"p-memory-writes":{{"partitions":{{"-1":{{"next_offset":-1001,"fetchq_cnt":0}},
+            "3":{{"partition":3,"next_offset":{next},"fetchq_cnt":{queued},"ls_offset":99}}}}}},"other":{{}}}}}}"#
+        )
+    }
+
+    fn read(lags: &Lags, json: &str) {
+        read_statistics(json.as_bytes(), lags, |t| (t == "p-memory-writes").then_some(Role::MemoryWrites));
+    }
+
+    fn position(lags: &Lags) -> Option<i64> {
+        lags.all()[&INPUT].position()
+    }
+
+    /// The last record of a transactional producer is its end marker: one behind the last record read.
+    #[test]
+    fn end_markers_count_as_read() {
+        let lags = lags(10);
+        assert_eq!(position(&lags), Some(10));
+        lags.taken(INPUT, 15);
+        read(&lags, &statistics(16, 0));
+        assert_eq!(position(&lags), Some(10), "taken, not committed");
+        lags.committed(3, [(&Role::MemoryWrites, &15)]);
+        assert_eq!(position(&lags), Some(16));
+    }
+
+    /// What waits in the client's queue was not read.
+    #[test]
+    fn queued_records_are_not_read() {
+        let lags = lags(10);
+        read(&lags, &statistics(20, 7));
+        assert_eq!(position(&lags), Some(10));
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_fetch_of_a_new_group() {
+        let lags = lags(-1);
+        assert_eq!(position(&lags), None);
+        read(&lags, &statistics(0, 0));
+        assert_eq!(position(&lags), Some(0));
+        lags.clear();
+        read(&lags, "no json");
+        read(&lags, &statistics(5, 0));
+        assert!(lags.all().is_empty());
+    }
+}
