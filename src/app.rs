@@ -38,7 +38,7 @@ impl Setup {
     ///
     /// # Errors
     /// Those of topology and policy.
-    pub fn load(config: Config, folder: Option<&Path>, policy: Option<&Path>) -> Result<Self> {
+    pub fn load(mut config: Config, folder: Option<&Path>, policy: Option<&Path>) -> Result<Self> {
         let mut topology = match folder {
             Some(folder) => Topology::load(folder)?,
             None => Topology::sample()?,
@@ -49,6 +49,8 @@ impl Setup {
             None => Policy::sample()?,
         };
         topology.prefix(&config.kafka.topic_prefix);
+        let group = || format!("{}{}", config.kafka.topic_prefix, topology.main.application);
+        config.kafka.group = Some(config.kafka.group.clone().unwrap_or_else(group));
         Ok(Self { config, topology: Arc::new(topology), policy })
     }
 
@@ -76,13 +78,21 @@ impl Setup {
         Secret::from_file(self.config.secret_file.as_deref().ok_or_else(missing)?)
     }
 
-    fn group(&self) -> String {
-        let own = || format!("{}{}", self.config.kafka.topic_prefix, self.topology.main.application);
-        self.config.kafka.group.clone().unwrap_or_else(own)
+    /// The stream's consumer group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.config.kafka.group.as_deref().unwrap_or_default()
+    }
+
+    /// The transactional id of an instance; that of no instance is where all of them start.
+    #[must_use]
+    pub fn transactional_id(&self, instance: &str) -> String {
+        format!("{}{}-{instance}", self.config.kafka.topic_prefix, self.topology.main.application)
     }
 
     /// Names application, units and stores: what a state folder must agree with.
-    fn identity(&self) -> String {
+    #[must_use]
+    pub fn identity(&self) -> String {
         let stores: Vec<&str> = self.topology.main.stores.keys().map(String::as_str).collect();
         format!(
             "{}{} units={} dimension={} stores={}",
@@ -120,6 +130,9 @@ pub fn run(
     let client = source::client(&setup.config)?;
     source::preflight(&client, &setup.topology, broker == BrokerKind::Real)?;
     health().started();
+    if broker == BrokerKind::Real {
+        source::readable(&client, &setup.topology)?;
+    }
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
     let retention = match broker {
         BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
@@ -130,7 +143,7 @@ pub fn run(
     let standby = standby.transpose()?;
     let engine = setup.engine(secret, &embedder)?;
     let remake = remake(setup, &client);
-    let mut restorer = Restorer::new(&client, &setup.group(), &setup.topology)?.with_delete_retention(retention);
+    let mut restorer = Restorer::new(&client, setup.group(), &setup.topology)?.with_delete_retention(retention);
     if broker == BrokerKind::Real {
         restorer = restorer.with_ids(TopicIds::new(&client)?);
     }
@@ -172,7 +185,7 @@ fn repartition(setup: &Setup, client: &Client, options: &RunOptions) -> Result<R
     let mut flows = Repartition::start(&RepartitionSettings {
         client: client.clone(),
         topology: setup.topology.clone(),
-        group: setup.group(),
+        group: setup.group().to_owned(),
         instance: setup.config.instance_id().to_owned(),
         prefix: setup.config.kafka.topic_prefix.clone(),
         sabotage: setup.config.sabotage,
@@ -186,7 +199,7 @@ fn repartition(setup: &Setup, client: &Client, options: &RunOptions) -> Result<R
 }
 
 fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat, lags: &Lags) -> Rejoin {
-    let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group());
+    let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group().to_owned());
     let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
     let (budget, heartbeat, lags) = (budget.clone(), heartbeat.clone(), lags.clone());
     Box::new(move || {
@@ -208,12 +221,7 @@ fn remake(setup: &Setup, client: &Client) -> Remake {
     let timeout = setup.topology.main.commit.transaction_timeout;
     let largest = setup.topology.main.limits.max_output_bytes + FRAMING;
     let sabotaged = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
-    let id = format!(
-        "{}{}-{}",
-        setup.config.kafka.topic_prefix,
-        setup.topology.main.application,
-        setup.config.instance_id()
-    );
+    let id = setup.transactional_id(setup.config.instance_id());
     Box::new(move || TransactionalProducer::start(&client, (!sabotaged).then_some(id.as_str()), timeout, largest))
 }
 
@@ -223,7 +231,7 @@ fn remake(setup: &Setup, client: &Client) -> Remake {
 /// `broker_unreachable`, `topic_missing`.
 pub fn publish_calibration(setup: &Setup, mut calibration: Calibration) -> Result<Calibration> {
     let what = format!("{}/{}", calibration.kind.as_str(), calibration.scope);
-    calibration.version = latest(setup, &what)? + 1;
+    calibration.version = latest(setup, Role::Calibrations, &what)? + 1;
     let value = serde_json::to_vec(&calibration)
         .map_err(|e| Error::with(Code::Internal, "a calibration can't be written", e))?;
     announce(setup, Role::Calibrations, &what, calibration.version, value)?;
@@ -236,16 +244,20 @@ pub fn publish_calibration(setup: &Setup, mut calibration: Calibration) -> Resul
 /// `broker_unreachable`, `topic_missing`.
 pub fn publish_honeypots(setup: &Setup, mut set: HoneypotSet) -> Result<HoneypotSet> {
     let what = format!("honeypots/{}", set.scope);
-    set.version = latest(setup, &what)? + 1;
+    set.version = latest(setup, Role::Honeypots, &what)? + 1;
     let value =
         serde_json::to_vec(&set).map_err(|e| Error::with(Code::Internal, "a honeypot set can't be written", e))?;
     announce(setup, Role::Honeypots, &what, set.version, value)?;
     Ok(set)
 }
 
-fn latest(setup: &Setup, what: &str) -> Result<u64> {
+/// Reads that one topic alone: who publishes calibrations need not know the honeypots.
+fn latest(setup: &Setup, role: Role, what: &str) -> Result<u64> {
     let client = source::client(&setup.config)?;
-    let (_, whole) = BroadcastReader::start(&client, &setup.topology)?;
+    source::connect(&client)?;
+    let mut only = setup.topology.as_ref().clone();
+    only.main.broadcast = vec![role];
+    let (_, whole) = BroadcastReader::start(&client, &only)?;
     Ok(registry(whole).latest(what))
 }
 

@@ -49,6 +49,12 @@ pub mod scan;
 
 pub mod app;
 
+pub mod inspect;
+
+pub mod dlq;
+
+pub mod reset;
+
 pub mod demo;
 
 pub mod cli;

@@ -17,11 +17,11 @@ use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
     Activation, Attack, Boundary, Calibration, ChainLink, ContentFacts, DeadLetterStub, Decision, DecisionBody,
     DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus, PolicyFacts, RawRetrieval,
-    RawWrite, Review, SourceFacts, Verdict, Versions, canonical, document, names,
+    RawWrite, ResetFacts, Review, SourceFacts, Verdict, Versions, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
-use memsluice::topology::{Role, Topology, describe};
+use memsluice::topology::{Role, Topology, describe, dot};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -316,6 +316,10 @@ prop_compose! {
             policy: present[3].then(|| PolicyFacts { rule: m(3), shadow: lists[1].clone() }),
             reasons: lists[2].clone(),
             record_id: m(4),
+            reset: present[1].then(|| ResetFacts {
+                before: BTreeMap::from([("a".to_owned(), 1)]),
+                outputs: BTreeMap::from([("b".to_owned(), 2), ("a".to_owned(), 3)]),
+            }),
             source: present[4].then(|| SourceFacts { basis: t(5), origin: t(6), principal: m(5), session_id: m(6) }),
             store: m(7),
             tenant: m(0),
@@ -581,6 +585,12 @@ fn the_sample_topology_is_described_as_golden() {
         "if that is meant: memsluice topology describe --topology topology > tests/golden/describe.txt"
     );
     assert!(golden.contains(&format!("(topology {})", loaded.hash)));
+    let golden = fs::read_to_string(root().join("tests/golden/topology.dot")).unwrap();
+    assert_eq!(
+        dot(&loaded),
+        golden,
+        "if that is meant: memsluice topology dot --topology topology > tests/golden/topology.dot"
+    );
     let policy = Policy::load(&folder.join("policy.yaml")).unwrap();
     assert_eq!(policy.hash(), Policy::sample().unwrap().hash());
 }

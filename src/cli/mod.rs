@@ -1,13 +1,18 @@
 //! The command line: parse, run, print.
 
+mod acls;
 mod calibrate;
+mod check;
 mod demo;
+mod dlq;
 mod honeypots;
 mod out;
 mod render;
+mod reset;
 mod run;
 mod scan;
 mod schema;
+mod state;
 mod topology;
 
 use std::path::PathBuf;
@@ -36,6 +41,8 @@ struct Cli {
 enum Command {
     /// Run the stream on a broker.
     Run(run::RunArgs),
+    /// Check settings and files, or what the broker provides.
+    Check(check::CheckArgs),
     /// Check, describe or create what the stream stands on.
     Topology(topology::TopologyArgs),
     /// Print the JSON Schema of a record.
@@ -46,6 +53,12 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// Load the honeypot registry.
     Honeypots(honeypots::HoneypotsArgs),
+    /// Look at dead letters, send them again, or give them up.
+    Dlq(dlq::DlqArgs),
+    /// Look at the local state, or check it against the changelog.
+    State(state::StateArgs),
+    /// Put offsets, state and local folder of the application back to a start.
+    Reset(reset::ResetArgs),
     /// Show the main job on sample data.
     Demo(demo::DemoArgs),
 }
@@ -82,15 +95,20 @@ enum Format {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    out::mask_panics();
     let cli = Cli::parse();
     out::log();
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Honeypots(args) => honeypots::run(&args),
+        Command::Dlq(args) => dlq::run(&args),
+        Command::State(args) => state::run(&args),
+        Command::Reset(args) => reset::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match result {
@@ -99,5 +117,27 @@ pub fn main() -> ExitCode {
             out::error(&error);
             ExitCode::from(error.exit_status())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    fn leaves(command: &clap::Command, path: &str, out: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.get_subcommands().next().is_none() {
+            out.push((path.clone(), command.get_after_help().map(ToString::to_string).unwrap_or_default()));
+        }
+        command.get_subcommands().for_each(|c| leaves(c, &path, out));
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        super::Cli::command().debug_assert();
+        let mut all = Vec::new();
+        leaves(&super::Cli::command(), "", &mut all);
+        let without: Vec<_> = all.iter().filter(|(_, help)| !help.contains("Example")).map(|(path, _)| path).collect();
+        assert!(without.is_empty() && all.len() > 10, "{without:?}");
     }
 }

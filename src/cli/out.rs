@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::EnvFilter;
 
+use crate::config::mask;
 use crate::error::{Code, Error, Result};
 
 /// Starts the log on standard error.
@@ -14,11 +15,35 @@ pub(super) fn log() {
     let made = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_writer(|| Masked(std::io::stderr()))
         .try_init();
     if made.is_err() {
         tracing::debug!("the log was started before");
     }
+}
+
+/// Standard error without secrets. The log writes one whole line a call.
+struct Masked(std::io::Stderr);
+
+impl Write for Masked {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.0.write_all(mask(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// A panic's message may hold whatever the code held.
+pub(super) fn mask_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let trace = std::backtrace::Backtrace::capture();
+        let text = format!("thread '{}': {panic}\n{trace}", thread.name().unwrap_or("?"));
+        eprintln!("{}", mask(&text));
+    }));
 }
 
 /// A line on standard output. A closed pipe ends the command quietly.
@@ -39,12 +64,12 @@ pub(super) fn json(value: &impl serde::Serialize) -> Result<()> {
 
 /// A note on standard error.
 pub(super) fn note(text: &str) {
-    eprintln!("{text}");
+    eprintln!("{}", mask(text));
 }
 
 /// The error that ends the command.
 pub(super) fn error(error: &Error) {
-    eprintln!("error: {error}");
+    eprintln!("error: {}", mask(&error.to_string()));
 }
 
 /// A progress bar on a terminal; nothing elsewhere.

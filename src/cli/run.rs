@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Common, Format, out, render};
 use crate::app::{self, BrokerKind, Setup};
-use crate::config::Sabotage;
+use crate::config::{Config, Sabotage};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{RunOptions, Summary};
@@ -16,7 +16,7 @@ use crate::telemetry::{self, health, metrics};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  memsluice run --topology topology --config memsluice.yaml\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 MEMSLUICE__SECRET_FILE=secret memsluice run --topology topology --until-end"
+    after_help = "Examples:\n  memsluice run --topology topology --config memsluice.yaml\n  MEMSLUICE__KAFKA__BOOTSTRAP=127.0.0.1:19092 MEMSLUICE__SECRET_FILE=secret memsluice run --topology topology --until-end\n  memsluice run --config memsluice.yaml --print-config"
 )]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -24,12 +24,18 @@ pub(super) struct RunArgs {
     /// Stop when every input reached the end it had at start
     #[arg(long)]
     until_end: bool,
+    /// Print the settings in force, secrets masked, each with where it came from, and stop
+    #[arg(long)]
+    print_config: bool,
     /// How the totals are printed at the end
     #[arg(long, value_enum, default_value = "table")]
     output: Format,
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<()> {
+    if args.print_config {
+        return print_config(args);
+    }
     if args.common.topology.is_none() {
         return Err(Error::new(Code::TopologyUnreadable, "run needs --topology DIR"));
     }
@@ -79,6 +85,18 @@ fn stuck() -> Box<dyn FnMut(&Summary) + Send> {
         loop {
             std::thread::park();
         }
+    })
+}
+
+fn print_config(args: &RunArgs) -> Result<()> {
+    let settings = Config::load(args.common.config.as_deref())?.effective()?;
+    if args.output == Format::Json {
+        return settings.iter().try_for_each(out::json);
+    }
+    let width = settings.iter().map(|s| s.key.len()).max().unwrap_or_default();
+    settings.iter().try_for_each(|s| {
+        let value = if s.value.is_empty() { "-" } else { &s.value };
+        out::line(&format!("{:<width$}  {value}  ({})", s.key, s.origin))
     })
 }
 

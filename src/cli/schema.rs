@@ -21,6 +21,7 @@ enum Which {
         name: String,
     },
     /// List the records.
+    #[command(after_help = "Example:\n  memsluice schema list")]
     List,
 }
 

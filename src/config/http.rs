@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 /// Metrics and probes over HTTP; `run` only.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Http {
     /// `host:port`, or `off`.

@@ -6,17 +6,24 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, Result};
 
+mod effective;
 mod http;
+mod mask;
+mod properties;
 mod secret;
+
+pub use effective::Setting;
 pub use http::Http;
+pub use mask::{MASK, mask};
+pub use properties::Properties;
 pub use secret::Secret;
 
 /// All settings.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Broker.
@@ -33,14 +40,25 @@ pub struct Config {
     pub sabotage: Option<Sabotage>,
     /// A fault between two steps of a commit, for tests: `after_commit=timeout@3`. Never set it.
     pub failpoint: Option<String>,
+    /// Where each value came from.
+    #[serde(skip)]
+    origins: BTreeMap<String, String>,
 }
 
 /// A guarantee to break.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sabotage {
     /// Produce without transactions; offsets live in the local state.
     TransactionsOff,
+    /// The encoder takes 2 ms a text.
+    EncoderSlow,
+    /// The encoder fails on a third of the texts, always the same.
+    EncoderFails,
+    /// Each third call of the encoder fails.
+    EncoderFlaky,
+    /// The poll thread sleeps once for 30 s.
+    PollStalls,
     /// Write the local state before the transaction commits (breaks I2).
     ApplyBeforeCommit,
     /// Leave the chain heads out of the changelog (breaks I3).
@@ -55,10 +73,12 @@ pub enum Sabotage {
     RepartitionMergeOff,
     /// The task thread stands still after its first commit.
     StuckTask,
+    /// Show secrets in `Debug` output and logs.
+    SecretsShown,
 }
 
 /// Broker settings.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Kafka {
     /// `host:port,...`
@@ -69,12 +89,12 @@ pub struct Kafka {
     pub instance_id: Option<String>,
     /// Put in front of every topic name.
     pub topic_prefix: String,
-    /// librdkafka settings passed through, such as `security.protocol`.
-    pub properties: BTreeMap<String, String>,
+    /// librdkafka settings passed through, such as `security.protocol`; secrets also as `<key>_file`.
+    pub properties: Properties,
 }
 
 /// Which encoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
     /// ONNX Runtime.
@@ -87,7 +107,7 @@ pub enum Backend {
 }
 
 /// Encoder settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Encoder {
     /// Backend.
@@ -110,6 +130,9 @@ pub struct Encoder {
     pub threads: usize,
     /// Texts whose vectors are kept by content.
     pub cache_entries: usize,
+    /// That of the process.
+    #[serde(skip)]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for Encoder {
@@ -125,28 +148,10 @@ impl Default for Encoder {
             batch_deadline_ms: 5,
             threads: 1,
             cache_entries: 20_000,
+            sabotage: None,
         }
     }
 }
-
-/// librdkafka settings that would break exactly-once or the unit order, and why.
-const DENIED: &[(&str, &str)] = &[
-    ("isolation.level", "reading uncommitted records breaks exactly-once"),
-    ("transactional.id", "derived from the application and instance id"),
-    ("enable.auto.commit", "offsets move in the transaction"),
-    ("enable.auto.offset.store", "offsets move in the transaction"),
-    ("enable.idempotence", "always on"),
-    ("acks", "always all"),
-    ("partition.assignment.strategy", "set consumer.assignor in the topology"),
-    ("group.protocol", "set consumer.assignor in the topology"),
-    ("group.remote.assignor", "set consumer.assignor in the topology"),
-    ("group.id", "set kafka.group"),
-    ("group.instance.id", "set kafka.instance_id"),
-    ("enable.partition.eof", "used to find the end of inputs"),
-    ("partitioner", "outputs name their partition"),
-    ("transaction.timeout.ms", "set commit.transaction_timeout in the topology"),
-    ("session.timeout.ms", "set consumer.session_timeout in the topology"),
-];
 
 impl Config {
     /// Reads `file` (default `memsluice.yaml` in the working folder, if it is there), then the environment.
@@ -161,21 +166,25 @@ impl Config {
         }
         let environment =
             config::Environment::with_prefix("MEMSLUICE").prefix_separator("__").separator("__").try_parsing(false);
-        let loaded: Self = builder
+        readable_environment()?;
+        let built = builder
             .add_source(environment)
             .build()
-            .and_then(config::Config::try_deserialize)
             .map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
+        let (origins, tree) = (effective::origins(&built.cache), built.cache.clone());
+        let mut loaded: Self = built.try_deserialize().map_err(|e| {
+            let cause = effective::without_values(&e.to_string(), &tree);
+            Error::with(Code::ConfigInvalid, "the configuration can't be read", cause)
+        })?;
+        let shown = loaded.sabotage == Some(Sabotage::SecretsShown);
+        loaded.kafka.properties = std::mem::take(&mut loaded.kafka.properties).resolve(shown)?;
+        loaded.origins = origins;
         loaded.check()?;
+        loaded.encoder.sabotage = loaded.sabotage;
         Ok(loaded)
     }
 
     fn check(&self) -> Result<()> {
-        for (key, why) in DENIED {
-            if self.kafka.properties.contains_key(*key) {
-                return Err(Error::new(Code::ConfigInvalid, format!("kafka.properties may not set {key}: {why}")));
-            }
-        }
         let e = &self.encoder;
         let ranges = [
             ("encoder.dimension", e.dimension, 1, 4096),
@@ -215,4 +224,15 @@ impl Config {
     pub fn instance_id(&self) -> &str {
         self.kafka.instance_id.as_deref().unwrap_or("0")
     }
+}
+
+/// The parser would print the value of a variable that isn't UTF-8.
+fn readable_environment() -> Result<()> {
+    for (name, value) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("MEMSLUICE__") && value.to_str().is_none() {
+            return Err(Error::new(Code::ConfigInvalid, format!("{name} is not UTF-8")));
+        }
+    }
+    Ok(())
 }

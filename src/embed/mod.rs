@@ -8,6 +8,7 @@ mod hash;
 mod onnx;
 mod probe;
 mod resequence;
+mod sabotaged;
 mod stage;
 
 pub use backend::{Backend, Encoded, Prepared, open};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::backend::{self, vector};
+use super::sabotaged::Sabotaged;
 use super::{Backend, BatchRule, Batcher, Cache, Encoded, Prepared, Sized};
 use crate::clock::monotonic;
 use crate::config::Encoder as Settings;
@@ -83,10 +84,11 @@ impl Embedder {
             });
         };
         let rule = super::probe(first.as_mut())?;
+        first = Sabotaged::wrap(first, settings.sabotage);
         let identity = format!("{}/batch-{}", first.identity(), rule.as_str());
         let mut backends = vec![first];
         for _ in 1..settings.threads {
-            backends.extend(backend::open(settings)?);
+            backends.extend(backend::open(settings)?.map(|b| Sabotaged::wrap(b, settings.sabotage)));
         }
         let mut threads = Vec::new();
         for (i, backend) in backends.into_iter().enumerate() {
@@ -171,6 +173,8 @@ impl Embedder {
 
 impl Drop for Embedder {
     fn drop(&mut self) {
+        // What is queued belongs to records that nobody decides any more.
+        self.forget();
         self.jobs = None;
         for thread in self.threads.drain(..) {
             drop(thread.join());

@@ -25,6 +25,8 @@ pub struct Summary {
     pub rollbacks: u64,
     /// Changelog records replayed at assignments.
     pub replayed: u64,
+    /// Input offsets that were deleted unread (`consumer.on_out_of_range: earliest`).
+    pub lost: u64,
     /// From the first record to the last commit, ms.
     pub elapsed_ms: u64,
 }

@@ -143,6 +143,7 @@ impl Engine {
             policy: None,
             reasons: Vec::new(),
             record_id: None,
+            reset: None,
             source: None,
             store: None,
             tenant: None,

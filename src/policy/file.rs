@@ -85,6 +85,12 @@ impl Policy {
         &self.hash
     }
 
+    /// Whether a rule holds or blocks writes.
+    #[must_use]
+    pub fn enforces(&self) -> bool {
+        self.rules.iter().any(super::Ready::enforces)
+    }
+
     /// The mapping of a topic role.
     #[must_use]
     pub fn trust(&self, topic: &str) -> Option<&Trust> {

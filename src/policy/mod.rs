@@ -196,6 +196,10 @@ impl Ready {
         self.expires.is_some_and(|e| at >= e)
     }
 
+    fn enforces(&self) -> bool {
+        !self.shadow && self.verdict != Verdict::Allow
+    }
+
     fn matches(&self, write: &Write, origin: Origin) -> bool {
         let w = &self.when;
         (w.origin.is_empty() || w.origin.contains(&origin))

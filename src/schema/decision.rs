@@ -51,6 +51,8 @@ pub enum DecisionKind {
     Activation,
     /// An operator's record was consumed; it has no verdict and no other output.
     Control,
+    /// An operator reset the application: what follows decides the inputs from `input_vector` on anew.
+    Reset,
 }
 
 /// Facts about the content that reveal none of it.
@@ -158,6 +160,15 @@ pub struct Activation {
     pub what: String,
 }
 
+/// What an operator's reset moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResetFacts {
+    /// Next offset of each input of the unit before the reset; `input_vector` has those after it.
+    pub before: BTreeMap<String, i64>,
+    /// Next offset of each output of the unit: what stands below was made before the reset.
+    pub outputs: BTreeMap<String, i64>,
+}
+
 /// The canonical body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionBody {
@@ -190,6 +201,9 @@ pub struct DecisionBody {
     pub reasons: Vec<String>,
     /// Record id.
     pub record_id: Option<String>,
+    /// Present on resets.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reset: Option<ResetFacts>,
     /// Source.
     pub source: Option<SourceFacts>,
     /// Store.

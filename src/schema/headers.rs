@@ -64,6 +64,12 @@ pub mod names {
     pub const SOURCE_STAMP: &str = "memsluice-source-stamp";
     /// Says that the value is a stub.
     pub const STUB: &str = "memsluice-stub";
+    /// On a mark in `dead-letters`: `redriven` or `skipped`.
+    pub const DLQ_HANDLED: &str = "memsluice-dlq-handled";
+    /// On a mark: `topic/partition/offset` of the dead letter that it is about.
+    pub const DLQ_LETTER: &str = "memsluice-dlq-letter";
+    /// On a mark: why, in the operator's words.
+    pub const DLQ_REASON: &str = "memsluice-dlq-reason";
     /// KIP-1034: error class.
     pub const EXCEPTION: &str = "__streams.errors.exception";
     /// KIP-1034: message.

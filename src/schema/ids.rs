@@ -59,6 +59,12 @@ impl Ids {
         self.make(&format!("{partition}\n{what}\n{version}\n{at}\nactivation"))
     }
 
+    /// Id of a reset: unit, place in the chain.
+    #[must_use]
+    pub fn of_reset(&self, partition: i32, seq: u64) -> String {
+        self.make(&format!("{partition}\n{seq}\nreset"))
+    }
+
     fn make(&self, name: &str) -> String {
         Uuid::new_v5(&self.namespace, name.as_bytes()).hyphenated().to_string()
     }

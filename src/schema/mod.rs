@@ -29,7 +29,7 @@ pub use broadcast::{
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
     Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
-    PolicyFacts, SourceFacts, Verdict, Versions, canonical,
+    PolicyFacts, ResetFacts, SourceFacts, Verdict, Versions, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};

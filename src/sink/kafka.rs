@@ -17,7 +17,7 @@ use super::{Output, size};
 use crate::clock::{Millis, monotonic};
 use crate::error::{Action, Code, Error, Result};
 use crate::schema::Headers;
-use crate::source::GroupMetadata;
+use crate::source::{GroupMetadata, refused, without_group};
 
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
@@ -25,7 +25,8 @@ const CALL: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Deliveries {
     changelog: Delivered,
-    failed: Option<KafkaError>,
+    /// The first one, with its topic.
+    failed: Option<(KafkaError, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -60,8 +61,8 @@ impl ProducerContext for Context {
                 *last = (*last).max(m.offset());
             }),
             Ok(_) => {}
-            Err((e, _)) => self.with(|d| {
-                d.failed.get_or_insert_with(|| e.clone());
+            Err((e, m)) => self.with(|d| {
+                d.failed.get_or_insert_with(|| (e.clone(), m.topic().to_owned()));
             }),
         }
     }
@@ -117,7 +118,7 @@ impl TransactionalProducer {
         timeout: Duration,
         max_message: usize,
     ) -> Result<Self> {
-        let mut config = base.clone();
+        let mut config = without_group(base);
         config
             .set("enable.idempotence", "true")
             .set("acks", "all")
@@ -134,13 +135,13 @@ impl TransactionalProducer {
             .create_with_context(Context::default())
             .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
         let this = Self { producer, transactional: transactional_id.is_some(), timeout, opened: None };
-        if this.transactional {
-            this.fence()?;
+        if let Some(id) = transactional_id {
+            this.fence(id)?;
         }
         Ok(this)
     }
 
-    fn fence(&self) -> Result<()> {
+    fn fence(&self, id: &str) -> Result<()> {
         let deadline = monotonic() + Duration::from_secs(60);
         loop {
             let Err(e) = self.producer.init_transactions(CALL) else {
@@ -148,7 +149,8 @@ impl TransactionalProducer {
             };
             let retry = triage(Failure::of(Call::Init, &e)) == Action::RetrySame && monotonic() < deadline;
             if !retry {
-                return Err(Error::with(Code::BrokerRefused, "init_transactions failed", e));
+                let right = format!("WRITE on transactional id {id}");
+                return Err(refused(&e, Code::BrokerRefused, init_failed(&e), &right));
             }
         }
     }
@@ -258,7 +260,7 @@ impl Transactions for TransactionalProducer {
         }
         let mut deliveries = self.producer.context().with(std::mem::take);
         match deliveries.failed.take() {
-            Some(e) => Err(CommitError::of(Call::Deliver, &e)),
+            Some((e, topic)) => Err(CommitError::naming(Call::Deliver, &e, &topic)),
             None => Ok(deliveries.changelog),
         }
     }
@@ -320,4 +322,14 @@ impl Transactions for TransactionalProducer {
 fn owned(headers: &Headers) -> OwnedHeaders {
     let room = OwnedHeaders::new_with_capacity(headers.len());
     headers.iter().fold(room, |all, (name, value)| all.insert(Header { key: name, value: value.as_deref() }))
+}
+
+/// A coordinator that can't make or write its topic answers nothing at all.
+fn init_failed(e: &KafkaError) -> &'static str {
+    match e.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::OperationTimedOut) => {
+            "no transaction coordinator answered: __transaction_state may have no leader or too few replicas"
+        }
+        _ => "init_transactions failed",
+    }
 }

@@ -1,6 +1,7 @@
 //! Where records go: outputs of one transaction, and the producer that commits them.
 
 mod kafka;
+mod probe;
 mod publish;
 mod transactions;
 mod triage;
@@ -9,6 +10,7 @@ use crate::schema::Headers;
 use crate::topology::Role;
 
 pub use kafka::{Relayed, TransactionalProducer};
+pub use probe::{Finding, Outcome, Report, probe};
 pub use publish::{Publication, publish};
 pub use transactions::{CommitError, Delivered, InputOffset, Transactions};
 pub use triage::{Call, Failure, triage};

@@ -1,13 +1,18 @@
 //! Publishing a few records outside of any transaction: broadcast versions, demo inputs.
 #![allow(clippy::disallowed_methods)] // a short-lived producer of a command, not of the stream
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rdkafka::ClientContext;
 use rdkafka::config::ClientConfig;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 
 use crate::clock::{Millis, monotonic};
 use crate::error::{Code, Error, Result};
+use crate::source::{connect, refused, without_group};
 
 /// A record to publish.
 #[derive(Debug, Clone)]
@@ -29,15 +34,17 @@ pub struct Publication {
 /// # Errors
 /// `broker_unreachable` when they are not delivered in 30 s.
 pub fn publish(client: &ClientConfig, records: &[Publication]) -> Result<()> {
-    let mut config = client.clone();
+    connect(client)?;
+    let mut config = without_group(client);
     config
         .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("message.timeout.ms", "30000")
         .set("partitioner", "murmur2_random");
-    let producer: BaseProducer =
-        config.create().map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
-    let failed = |e: rdkafka::error::KafkaError| Error::with(Code::BrokerUnreachable, "records can't be published", e);
+    let producer: BaseProducer<Failures> = config
+        .create_with_context(Failures::default())
+        .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
+    let failed = |e: KafkaError| Error::with(Code::BrokerUnreachable, "records can't be published", e);
     for r in records {
         let mut record = BaseRecord::to(&r.topic).key(&r.key).payload(&r.value);
         if let Some(p) = r.partition {
@@ -65,5 +72,34 @@ pub fn publish(client: &ClientConfig, records: &[Publication]) -> Result<()> {
             return Err(Error::new(Code::BrokerUnreachable, "the broker did not take the records in 30 s"));
         }
     }
-    Ok(())
+    match producer.context().first() {
+        Some((e, topic)) => {
+            let right = format!("WRITE on topic {topic}");
+            Err(refused(&e, Code::BrokerUnreachable, "records can't be published", &right))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Keeps the first failed delivery.
+#[derive(Debug, Default)]
+struct Failures(Mutex<Option<(KafkaError, String)>>);
+
+impl Failures {
+    fn first(&self) -> Option<(KafkaError, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ClientContext for Failures {}
+
+impl ProducerContext for Failures {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((e, message)) = result {
+            let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert_with(|| (e.clone(), message.topic().to_owned()));
+        }
+    }
 }

@@ -7,6 +7,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use super::Output;
 use super::triage::{Call, Failure, triage};
 use crate::error::{Action, Code, Error};
+use crate::source::{is_denied, refused};
 
 /// A failed step of a transaction with what to do about it.
 #[derive(Debug)]
@@ -21,7 +22,23 @@ impl CommitError {
     /// A client's error, triaged.
     #[must_use]
     pub fn of(call: Call, e: &KafkaError) -> Self {
-        Self::triaged(Failure::of(call, e), &e.to_string())
+        Self::naming(call, e, "")
+    }
+
+    /// The same; a refusal names the topic that it is about.
+    pub(super) fn naming(call: Call, e: &KafkaError, topic: &str) -> Self {
+        let failure = Failure::of(call, e);
+        let mut this = Self::triaged(failure, &e.to_string());
+        if is_denied(failure.code) {
+            let right = match failure.code {
+                RDKafkaErrorCode::TransactionalIdAuthorizationFailed => "WRITE on the transactional id".to_owned(),
+                RDKafkaErrorCode::GroupAuthorizationFailed => "READ on the group".to_owned(),
+                _ if call == Call::Offsets => "READ on an input topic".to_owned(),
+                _ => format!("WRITE on topic {topic}"),
+            };
+            this.error = refused(e, this.error.code(), &format!("{call:?}"), &right);
+        }
+        this
     }
 
     /// A call that gave no answer in time: its outcome is unknown.

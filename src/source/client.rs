@@ -5,7 +5,8 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-use crate::config::Config;
+use super::features;
+use crate::config::{Config, Properties};
 use crate::error::{Code, Error, Result};
 
 /// Settings of every client: the user's own, then ours.
@@ -13,9 +14,21 @@ use crate::error::{Code, Error, Result};
 /// # Errors
 /// `config_invalid` when no broker is set.
 pub fn client(config: &Config) -> Result<ClientConfig> {
+    let properties = &config.kafka.properties;
+    tracing::debug!(?properties, "client settings");
+    features::check(properties, &features::features()?)?;
     let mut client = ClientConfig::new();
-    for (key, value) in &config.kafka.properties {
+    for (key, value) in properties.iter() {
         client.set(key, value);
+    }
+    client.create_native_config().map_err(|e| invalid(&e))?;
+    if properties.protocol() == "SASL_PLAINTEXT" {
+        tracing::warn!(
+            "security.protocol is SASL_PLAINTEXT: content, and with PLAIN the password, cross the network in the clear"
+        );
+    }
+    if let Some(group) = &config.kafka.group {
+        client.set("group.id", group);
     }
     client
         .set("bootstrap.servers", config.bootstrap()?)
@@ -25,6 +38,19 @@ pub fn client(config: &Config) -> Result<ClientConfig> {
         .set("socket.nagle.disable", "true")
         .set("reconnect.backoff.max.ms", "2000");
     Ok(client)
+}
+
+/// Names the key; the library's own text repeats the value.
+fn invalid(error: &KafkaError) -> Error {
+    match error {
+        KafkaError::ClientConfig(_, _, key, value) if Properties::default().masks(key, value) => {
+            Error::new(Code::ConfigInvalid, format!("kafka.properties {key}: the value is not accepted"))
+        }
+        KafkaError::ClientConfig(_, why, key, _) => {
+            Error::new(Code::ConfigInvalid, format!("kafka.properties {key}: {why}"))
+        }
+        other => Error::with(Code::ConfigInvalid, "kafka.properties can't be taken", other.to_string()),
+    }
 }
 
 /// A consumer that reads named partitions and belongs to no group's members.
@@ -50,12 +76,18 @@ impl ClientContext for Quiet {
 
 impl ConsumerContext for Quiet {}
 
-/// Makes a reader under an isolation level; `group` names whose committed offsets it may ask for.
-///
-/// # Errors
-/// `config_invalid`.
-pub fn reader(client: &ClientConfig, isolation: &str, group: &str) -> Result<Reader> {
+/// Settings of a producer or an admin client: without those of consumers.
+pub(crate) fn without_group(client: &ClientConfig) -> ClientConfig {
     let mut c = client.clone();
+    c.remove("group.id");
+    c
+}
+
+/// Settings of a reader. Every consumer asks for its group's coordinator, so readers name the stream's own
+/// group where it is known: another one would need rights of its own. They never join it.
+pub(super) fn reader_config(client: &ClientConfig, isolation: &str, group: &str) -> ClientConfig {
+    let mut c = client.clone();
+    let group = client.get("group.id").unwrap_or(group);
     c.set("group.id", group)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
@@ -63,7 +95,18 @@ pub fn reader(client: &ClientConfig, isolation: &str, group: &str) -> Result<Rea
         .set("auto.offset.reset", "error")
         .set("fetch.wait.max.ms", "50")
         .set("fetch.error.backoff.ms", "50")
-        .set("isolation.level", isolation);
+        .set("isolation.level", isolation)
+        // It never joins; the default would refuse a max.poll.interval.ms below 45 s meant for the group.
+        .set("session.timeout.ms", "6000");
+    c
+}
+
+/// Makes a reader under an isolation level; `group` names whose committed offsets it may ask for.
+///
+/// # Errors
+/// `config_invalid`.
+pub fn reader(client: &ClientConfig, isolation: &str, group: &str) -> Result<Reader> {
+    let c = reader_config(client, isolation, group);
     c.create_with_context(Quiet).map_err(|e| Error::with(Code::ConfigInvalid, "a consumer can't be made", e))
 }
 

@@ -3,21 +3,22 @@
 #![allow(clippy::disallowed_methods)] // the consumer's own thread
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message};
-use rdkafka::types::RDKafkaRespErr;
-use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 
-use super::lag::{Lags, read_statistics};
-use super::{At, Budget, Fetched};
+use super::lag::Lags;
+use super::rebalance::Context;
+use super::snapshot::Snapshot;
+use super::{At, Budget, Fetched, HiddenEnds};
 use crate::clock::monotonic;
 use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
@@ -65,38 +66,6 @@ pub enum Command {
     Stop,
 }
 
-/// Identity of the member at the broker, as offsets in a transaction need it.
-pub type GroupMetadata = ConsumerGroupMetadata;
-
-/// Group metadata with the generation it is good for.
-#[derive(Clone, Default)]
-pub struct Snapshot {
-    inner: Arc<Mutex<Option<Published>>>,
-    /// Sabotage only: any generation will do.
-    blind: bool,
-}
-
-type Published = (u64, Arc<GroupMetadata>);
-
-impl std::fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Snapshot").finish_non_exhaustive()
-    }
-}
-
-impl Snapshot {
-    /// The metadata, if it is of this generation.
-    #[must_use]
-    pub fn of(&self, generation: u64) -> Option<Arc<ConsumerGroupMetadata>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.as_ref().filter(|(g, _)| *g == generation || self.blind).map(|(_, m)| m.clone())
-    }
-
-    fn set(&self, value: Option<(u64, Arc<ConsumerGroupMetadata>)>) {
-        *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = value;
-    }
-}
-
 /// How to start the poll thread.
 #[derive(Debug)]
 pub struct StartOptions<'a> {
@@ -129,6 +98,8 @@ pub struct PollThread {
     pub snapshot: Snapshot,
     /// Where inputs stand.
     pub lags: Lags,
+    /// Ends of inputs that open transactions hide.
+    pub hidden: HiddenEnds,
     generation: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -137,103 +108,6 @@ pub struct PollThread {
 const CLOSE: Duration = Duration::from_secs(15);
 /// Records handed over at once.
 const BATCH: usize = 512;
-
-struct Context {
-    events: Sender<Event>,
-    generation: Arc<AtomicU64>,
-    assigned: Arc<AtomicBool>,
-    names: Vec<(String, Role)>,
-    revoke_deadline: Duration,
-    lags: Lags,
-}
-
-impl ClientContext for Context {
-    fn stats_raw(&self, statistics: &[u8]) {
-        read_statistics(statistics, &self.lags, |topic| self.role(topic));
-    }
-
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        super::client::client_log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "consumer");
-    }
-}
-
-impl Context {
-    fn role(&self, topic: &str) -> Option<Role> {
-        self.names.iter().find(|(n, _)| n == topic).map(|(_, r)| *r)
-    }
-
-    fn partitions(&self, list: &TopicPartitionList) -> Vec<(Role, i32)> {
-        list.elements().iter().filter_map(|e| Some((self.role(e.topic())?, e.partition()))).collect()
-    }
-
-    fn bump(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
-    fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
-        let generation = self.bump();
-        // Offsets come from the task thread after restore; until then nothing is fetched.
-        let mut held = TopicPartitionList::new();
-        for e in list.elements() {
-            drop(held.add_partition_offset(e.topic(), e.partition(), Offset::End));
-        }
-        let done = match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_assign(&held),
-            _ => consumer.assign(&held),
-        }
-        .and_then(|()| consumer.pause(&held));
-        if let Err(e) = done {
-            let error = Error::with(Code::BrokerRefused, "the assignment can't be taken", e);
-            drop(self.events.send(Event::Failed(error)));
-        }
-        self.assigned.store(true, Ordering::SeqCst);
-        let partitions = consumer.assignment().map_or_else(|_| self.partitions(list), |all| self.partitions(&all));
-        drop(self.events.send(Event::Assigned { generation, partitions }));
-    }
-
-    fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
-        let lost = consumer.assignment_lost();
-        let gone = self.partitions(list);
-        let remaining: Vec<(Role, i32)> = match (consumer.rebalance_protocol(), consumer.assignment()) {
-            (RebalanceProtocol::Cooperative, Ok(all)) => {
-                self.partitions(&all).into_iter().filter(|p| !gone.contains(p)).collect()
-            }
-            _ => Vec::new(),
-        };
-        self.assigned.store(!remaining.is_empty(), Ordering::SeqCst);
-        let generation = self.bump();
-        self.lags.clear();
-        let (ack, acked) = bounded(1);
-        if self.events.send(Event::Revoked { generation, lost, remaining, ack }).is_ok() {
-            // The task thread never waits for this thread, so this ends.
-            let _ = acked.recv_timeout(self.revoke_deadline);
-        }
-        let done = match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_unassign(list),
-            _ => consumer.unassign(),
-        };
-        if let Err(error) = done {
-            tracing::warn!(%error, "unassign");
-        }
-    }
-}
-
-impl ConsumerContext for Context {
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, error: RDKafkaRespErr, list: &mut TopicPartitionList) {
-        match error {
-            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, list),
-            RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => self.revoke(consumer, list),
-            other => {
-                tracing::error!(?other, "rebalance");
-                drop(consumer.unassign());
-            }
-        }
-    }
-}
 
 impl PollThread {
     /// Joins the group.
@@ -247,11 +121,13 @@ impl PollThread {
         let names: Vec<(String, Role)> = inputs.iter().map(|r| (o.topology.name(*r).to_owned(), *r)).collect();
         let generation = Arc::new(AtomicU64::new(0));
         let assigned = Arc::new(AtomicBool::new(false));
+        let hidden = HiddenEnds::default();
         let context = Context {
             events: events_in.clone(),
             generation: generation.clone(),
             assigned: assigned.clone(),
             names: names.clone(),
+            hidden: hidden.clone(),
             revoke_deadline: o.topology.main.consumer.revoke_deadline(),
             lags: o.lags.clone(),
         };
@@ -260,7 +136,7 @@ impl PollThread {
             .map_err(|e| Error::with(Code::ConfigInvalid, "the consumer can't be made", e))?;
         let topics: Vec<&str> = names.iter().map(|(n, _)| n.as_str()).collect();
         consumer.subscribe(&topics).map_err(|e| Error::with(Code::BrokerRefused, "can't subscribe", e))?;
-        let snapshot = Snapshot { blind: o.sabotage == Some(Sabotage::FreshGroupMetadata), ..Snapshot::default() };
+        let snapshot = Snapshot::new(o.sabotage);
         let heartbeat = Heartbeat::default();
         let limits = Limits::new(o.topology.main.consumer.session_timeout, o.topology.main.posture.hold_deadline);
         health().watch(&o.task, &heartbeat, limits);
@@ -275,6 +151,7 @@ impl PollThread {
             task_limit: limits.task,
             lags: o.lags.clone(),
             budget: o.budget,
+            rights: [format!("READ on group {}", o.group), format!("READ on topic {}", topics.join(" or "))],
             share: o.topology.main.limits.in_flight_bytes,
             generation: generation.clone(),
             assigned,
@@ -284,12 +161,13 @@ impl PollThread {
             epoch_moves: o.topology.main.consumer.assignor == Assignor::ConsumerRange,
             partitions: Vec::new(),
             paused: HashSet::new(),
+            stalled: false,
         };
         let thread = std::thread::Builder::new()
             .name("memsluice-poll".to_owned())
             .spawn(move || poller.run())
             .map_err(|e| Error::with(Code::Internal, "can't start a thread", e))?;
-        Ok(Self { events, commands, snapshot, lags: o.lags, generation, thread: Some(thread) })
+        Ok(Self { events, commands, snapshot, lags: o.lags, hidden, generation, thread: Some(thread) })
     }
 
     /// The generation after `current`, for a rewind; `None` when a rebalance came first: its event is on
@@ -372,6 +250,8 @@ struct Poller {
     lags: Lags,
     budget: Budget,
     share: usize,
+    /// What the broker must allow on the group and on the inputs.
+    rights: [String; 2],
     generation: Arc<AtomicU64>,
     assigned: Arc<AtomicBool>,
     /// Generation of the records that are fetched now.
@@ -381,6 +261,7 @@ struct Poller {
     sabotage: Option<Sabotage>,
     partitions: Vec<(Role, i32)>,
     paused: HashSet<(Role, i32)>,
+    stalled: bool,
 }
 
 impl Poller {
@@ -513,6 +394,10 @@ impl Poller {
             wait = Duration::ZERO;
         }
         self.count(&batch);
+        if self.sabotage == Some(Sabotage::PollStalls) && !self.stalled && batch.len() > BATCH / 2 {
+            self.stalled = true;
+            std::thread::sleep(Duration::from_secs(30));
+        }
         batch.is_empty() || self.events.send(Event::Records(batch)).is_ok()
     }
 
@@ -541,17 +426,19 @@ impl Poller {
         }
         let error = match code {
             E::AutoOffsetReset | E::OffsetOutOfRange => {
-                Error::with(Code::TopicRecreated, "a committed offset is outside of its topic", e)
+                Error::with(Code::OffsetOutOfRange, "the next offset is outside of its topic", e)
             }
             E::UnknownTopicOrPartition | E::UnknownTopic => {
                 Error::with(Code::TopicMissing, "an input topic is gone", e)
             }
             E::FencedInstanceId => Error::with(Code::InstanceFenced, "another consumer uses this instance id", e),
-            E::Fatal
-            | E::TopicAuthorizationFailed
-            | E::GroupAuthorizationFailed
-            | E::UnsupportedAssignor
-            | E::InconsistentGroupProtocol => Error::with(Code::BrokerRefused, "the consumer can't go on", e),
+            code if super::is_denied(code) => {
+                let right = &self.rights[usize::from(code != E::GroupAuthorizationFailed)];
+                super::refused(&e, Code::BrokerRefused, "the consumer can't go on", right)
+            }
+            E::Fatal | E::UnsupportedAssignor | E::InconsistentGroupProtocol => {
+                Error::with(Code::BrokerRefused, "the consumer can't go on", e)
+            }
             _ => return tracing::warn!(error = %e, "consumer"),
         };
         drop(self.events.send(Event::Failed(error)));

@@ -19,7 +19,8 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::Fetched;
 use super::client::{Reader, reader};
-use super::kafka::{GroupMetadata, record};
+use super::kafka::record;
+use super::snapshot::GroupMetadata;
 use super::tail::{Bounds, last_record, watermarks};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};

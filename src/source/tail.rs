@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Message, OwnedMessage};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Reader, reader};
+use super::connect::connect;
+use super::refusal::{is_denied, refused};
 use super::{At, Fetched};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
@@ -43,12 +45,28 @@ pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Boun
         match consumer.fetch_watermarks(topic, partition, CALL) {
             Ok((low, high)) => return Ok(Bounds { low, high }),
             Err(e) if e.rdkafka_error_code().is_some_and(passing) && monotonic() < until => {
+                describable(consumer, topic)?;
                 std::thread::sleep(Duration::from_millis(100));
             }
             Err(e) => {
-                return Err(Error::with(Code::BrokerUnreachable, format!("no watermarks of {topic}-{partition}"), e));
+                let (what, right) =
+                    (format!("no watermarks of {topic}-{partition}"), format!("DESCRIBE on topic {topic}"));
+                return Err(refused(&e, Code::BrokerUnreachable, &what, &right));
             }
         }
+    }
+}
+
+/// A topic that may not be described has no partitions for the client: metadata alone says why.
+fn describable(consumer: &Reader, topic: &str) -> Result<()> {
+    let Ok(metadata) = consumer.fetch_metadata(Some(topic), CALL) else { return Ok(()) };
+    let found = metadata.topics().iter().find(|t| t.name() == topic);
+    match found.and_then(|t| t.error()).map(RDKafkaErrorCode::from) {
+        Some(code) if is_denied(code) => {
+            let right = format!("DESCRIBE on topic {topic}");
+            Err(refused(&KafkaError::MetadataFetch(code), Code::BrokerRefused, "a topic is out of reach", &right))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -111,7 +129,8 @@ pub fn read(
                 last_error = Some(e);
             }
             Some(Err(e)) => {
-                return Err(Error::with(Code::BrokerRefused, format!("reading {topic}-{partition} failed"), e));
+                let (what, right) = (format!("reading {topic}-{partition} failed"), format!("READ on topic {topic}"));
+                return Err(refused(&e, Code::BrokerRefused, &what, &right));
             }
             None if each(None)?.is_break() => return Ok(false),
             None => {}
@@ -174,6 +193,7 @@ pub fn each_record(
     from: Option<i64>,
     mut each: impl FnMut(Fetched) -> Result<()>,
 ) -> Result<()> {
+    connect(client)?;
     let consumer = reader(client, "read_committed", "memsluice-range")?;
     let partition = super::partition_of(boundary.as_str().as_bytes(), topology.units());
     let of_record = format!("{boundary}/");

@@ -12,6 +12,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::types::RDKafkaErrorCode;
 
+use super::client::without_group;
 use crate::error::{Code, Error, Result};
 
 const CALL: Duration = Duration::from_secs(20);
@@ -33,8 +34,9 @@ impl TopicIds {
     /// # Errors
     /// `config_invalid`.
     pub fn new(client: &ClientConfig) -> Result<Self> {
-        let admin =
-            client.create().map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
+        let admin = without_group(client)
+            .create()
+            .map_err(|e| Error::with(Code::ConfigInvalid, "the admin client can't be made", e))?;
         Ok(Self { admin })
     }
 

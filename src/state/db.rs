@@ -59,7 +59,10 @@ impl Db {
             }
             other => other,
         }
-        .map_err(|e| Error::with(Code::StateFailed, format!("can't open the state in {}", folder.display()), e))?;
+        .map_err(|e| {
+            let why = if disk_full(&e) { ": its disk is full" } else { "" };
+            Error::with(Code::StateFailed, format!("can't open the state in {}{why}", folder.display()), e)
+        })?;
         let this = Self { db: Arc::new(db), folder: folder.to_owned(), bulk: false };
         this.check_identity(identity)?;
         Ok(this)
@@ -131,7 +134,8 @@ impl Db {
 
     fn failed(&self, e: rocksdb::Error) -> Error {
         if e.kind() != ErrorKind::Corruption {
-            return Error::with(Code::StateFailed, "RocksDB refused an operation", e);
+            let what = if disk_full(&e) { "the disk under state_dir is full" } else { "RocksDB refused an operation" };
+            return Error::with(Code::StateFailed, what, e);
         }
         // The next start puts the database aside.
         if let Err(error) = std::fs::write(self.folder.join(MARKER), e.to_string()) {
@@ -139,6 +143,12 @@ impl Db {
         }
         Error::with(Code::StateCorrupt, "RocksDB found corrupt data; the next start rebuilds it", e)
     }
+}
+
+/// RocksDB gives the system's words alone (ENOSPC, EDQUOT, EFBIG).
+fn disk_full(e: &rocksdb::Error) -> bool {
+    let text = e.to_string();
+    ["No space left", "quota exceeded", "File too large"].iter().any(|words| text.contains(words))
 }
 
 fn put_aside(folder: &Path, why: &str) -> Result<()> {

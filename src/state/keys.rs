@@ -30,6 +30,48 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds that the changelog carries.
+    pub const LOGGED: [Kind; 9] = [
+        Kind::Unit,
+        Kind::Boundary,
+        Kind::HistorySlot,
+        Kind::Session,
+        Kind::SessionExpiry,
+        Kind::Active,
+        Kind::Topic,
+        Kind::Circuit,
+        Kind::Held,
+    ];
+
+    /// Name in commands.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Meta => "meta",
+            Kind::Offsets => "offsets",
+            Kind::Unit => "unit",
+            Kind::Boundary => "boundary",
+            Kind::HistorySlot => "history-slot",
+            Kind::Session => "session",
+            Kind::SessionExpiry => "session-expiry",
+            Kind::Active => "active",
+            Kind::Topic => "topic",
+            Kind::Circuit => "circuit",
+            Kind::Held => "held",
+        }
+    }
+
+    /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
+    fn layout(self) -> (usize, bool, usize) {
+        match self {
+            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit => (1, false, 0),
+            Kind::Offsets | Kind::Unit => (0, false, 0),
+            Kind::HistorySlot | Kind::Held => (1, true, 0),
+            Kind::Session => (2, false, 0),
+            Kind::SessionExpiry => (1, true, 1),
+        }
+    }
+
     /// Kinds whose keys carry a unit, the process-wide ones left out.
     pub const OF_UNIT: [Kind; 10] = [
         Kind::Offsets,
@@ -76,4 +118,75 @@ pub fn key(kind: Kind, partition: i32, parts: &[&str], number: Option<u64>, tail
     }
     add(&mut out, tail);
     out
+}
+
+/// A key of the changelog taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// What it holds.
+    pub kind: Kind,
+    /// Unit.
+    pub partition: i32,
+    /// Text parts: boundary, session, or what is in force.
+    pub parts: Vec<String>,
+    /// Ring slot, or time bits.
+    pub number: Option<u64>,
+}
+
+/// Takes a key of the changelog apart; `None` when it isn't one.
+#[must_use]
+pub fn parse(key: &[u8]) -> Option<Parsed> {
+    let (kind, rest) = key.split_first()?;
+    let kind = Kind::LOGGED.into_iter().find(|k| *k as u8 == *kind)?;
+    let (partition, mut rest) = rest.split_first_chunk::<4>()?;
+    let (before, numbered, after) = kind.layout();
+    let mut parts = Vec::new();
+    let part = |rest: &mut &[u8]| {
+        let end = rest.iter().position(|b| *b == 0)?;
+        let text = String::from_utf8(rest[..end].to_vec()).ok()?;
+        *rest = &rest[end + 1..];
+        Some(text)
+    };
+    for _ in 0..before {
+        parts.push(part(&mut rest)?);
+    }
+    let mut number = None;
+    if numbered {
+        let (bytes, tail) = rest.split_first_chunk::<8>()?;
+        number = Some(u64::from_be_bytes(*bytes));
+        rest = tail;
+    }
+    for _ in 0..after {
+        parts.push(part(&mut rest)?);
+    }
+    rest.is_empty().then_some(Parsed { kind, partition: i32::from_be_bytes(*partition), parts, number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Case = (Kind, &'static [&'static str], Option<u64>, &'static [&'static str]);
+
+    #[test]
+    fn keys_come_apart_as_they_were_made() {
+        let cases: [Case; 7] = [
+            (Kind::Unit, &[], None, &[]),
+            (Kind::Boundary, &["acme/support"], None, &[]),
+            (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
+            (Kind::Session, &["acme/support", "s-1"], None, &[]),
+            (Kind::SessionExpiry, &["acme/support"], Some(1 << 63), &["s-1"]),
+            (Kind::Active, &["memsad/acme/support"], None, &[]),
+            (Kind::Topic, &["changelog"], None, &[]),
+        ];
+        for (kind, head, number, tail) in cases {
+            let made = key(kind, 7, head, number, tail);
+            let parts = head.iter().chain(tail).map(|p| (*p).to_owned()).collect();
+            assert_eq!(parse(&made), Some(Parsed { kind, partition: 7, parts, number }), "{kind:?}");
+            assert_eq!(parse(&made[..made.len() - 1]), None, "{kind:?}");
+            assert_eq!(parse(&[made.as_slice(), b"x"].concat()), None, "{kind:?}");
+            assert!(Kind::is_logged(kind as u8));
+        }
+        assert!(parse(&[]).is_none() && parse(&key(Kind::Offsets, 7, &[], None, &[])).is_none());
+    }
 }

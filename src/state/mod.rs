@@ -1,20 +1,24 @@
 //! Keyed state: committed data in a store, this transaction's changes in an overlay. The store never
 //! runs ahead of Kafka: it is written once, after the commit (I2).
 
+mod audit;
 mod db;
+mod inputs;
 mod keys;
 mod overlay;
 mod plan;
 mod restore;
 mod standby;
 mod unit;
+mod view;
 
 use std::collections::BTreeMap;
 
 use crate::error::Result;
 
+pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
-pub use keys::{Kind, key, prefix};
+pub use keys::{Kind, Parsed, key, parse, prefix};
 pub use overlay::{Overlay, State};
 pub use plan::{DELETE_RETENTION_MS, UnitPlan};
 pub(crate) use restore::topic_key;
@@ -22,6 +26,7 @@ pub use restore::{Progress, Restored, Restorer, Watch};
 pub use standby::Standby;
 pub use unit::{Chain, Positions, UnitMeta};
 pub(crate) use unit::{decode, encode};
+pub use view::View;
 
 /// A key and its new value; `None` deletes.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);

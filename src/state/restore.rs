@@ -12,12 +12,13 @@ use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::inputs::Input;
 use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::DELETE_RETENTION_MS, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Reader, TopicIds, last_record, read, reader, watermarks};
-use crate::topology::{Role, Topology};
+use crate::source::{Reader, TopicIds, last_record, read, reader, refused, watermarks};
+use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
 /// An open transaction that hides the changelog's end is waited for at most this long.
@@ -40,6 +41,8 @@ pub struct Restored {
     pub topics: BTreeMap<Role, String>,
     /// Changelog records replayed.
     pub replayed: u64,
+    /// Input offsets that were deleted unread.
+    pub lost: u64,
 }
 
 /// How far a unit's restore is.
@@ -71,6 +74,7 @@ pub struct Restorer {
     inputs: Vec<(Role, String)>,
     /// What stands behind inputs that are repartitioned.
     sources: BTreeMap<Role, String>,
+    on_out_of_range: OnOutOfRange,
     /// `delete.retention.ms` of the changelog.
     delete_retention: i64,
     /// Sabotage only: take input offsets from the local state.
@@ -100,6 +104,7 @@ impl Restorer {
             decisions: topology.name(Role::Decisions).to_owned(),
             inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
             sources: topology.sources.iter().map(|(r, t)| (*r, t.name.clone())).collect(),
+            on_out_of_range: topology.main.consumer.on_out_of_range,
             local_offsets: false,
         })
     }
@@ -121,7 +126,8 @@ impl Restorer {
     /// Restores one unit into the store; `None` when cancelled, with what was replayed kept.
     ///
     /// # Errors
-    /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `chain_mismatch`, `state_failed`, `state_format`.
+    /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `offset_out_of_range`, `chain_mismatch`,
+    /// `state_failed`, `state_format`.
     pub fn unit(&self, db: &mut Db, partition: i32, watch: Watch<'_>) -> Result<Option<Restored>> {
         let mut inputs = self.committed(partition)?;
         let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
@@ -137,13 +143,22 @@ impl Restorer {
         let Some((changelog, replayed)) = self.replay(db, partition, plan.from, target.high, watch)? else {
             return Ok(None);
         };
+        let lost;
         if self.local_offsets {
             inputs = local(stored.as_ref());
+            lost = 0;
         } else {
-            self.check_chain(db, partition)?;
+            let last = self.check_chain(db, partition)?;
+            lost = self.check_inputs(partition, &mut inputs, stored.as_ref(), last.as_ref())?;
         }
         let topics = self.check_ids(db, partition)?;
-        Ok(Some(Restored { changelog, inputs, topics, replayed }))
+        Ok(Some(Restored { changelog, inputs, topics, replayed, lost }))
+    }
+
+    /// Whether a unit that met this error can go on after another restore.
+    #[must_use]
+    pub fn goes_on_after(&self, error: &Error) -> bool {
+        error.code() == Code::OffsetOutOfRange && self.on_out_of_range == OnOutOfRange::Earliest
     }
 
     /// Ids of the unit's topics, equal to those that the state was built from.
@@ -173,43 +188,51 @@ impl Restorer {
         for (_, name) in &self.inputs {
             list.add_partition(name, partition);
         }
+        let right = format!(
+            "READ on the group and on {}",
+            self.inputs.iter().map(|(_, n)| n.as_str()).collect::<Vec<_>>().join(" and ")
+        );
         let found = self
             .offsets
             .committed_offsets(list, CALL)
-            .map_err(|e| Error::with(Code::BrokerUnreachable, "committed offsets can't be read", e))?;
+            .map_err(|e| refused(&e, Code::BrokerUnreachable, "committed offsets can't be read", &right))?;
         let mut inputs = BTreeMap::new();
         for (role, name) in &self.inputs {
             let next = match found.find_partition(name, partition) {
                 None => -1,
                 Some(p) => {
                     p.error().map_err(|e| {
-                        Error::with(Code::BrokerUnreachable, format!("no committed offset of {name}-{partition}"), e)
+                        let what = format!("no committed offset of {name}-{partition}");
+                        refused(&e, Code::BrokerUnreachable, &what, &right)
                     })?;
                     if let Offset::Offset(n) = p.offset() { n } else { -1 }
                 }
             };
-            inputs.insert(*role, self.check_input(name, partition, next)?);
+            inputs.insert(*role, next);
         }
         Ok(inputs)
     }
 
-    /// The offset to go on from.
-    fn check_input(&self, name: &str, partition: i32, offset: i64) -> Result<i64> {
-        let log = watermarks(&self.committed, name, partition)?;
-        if offset > log.high {
-            let what = format!("{name}-{partition} ends at {}, {offset} was committed", log.high);
-            return Err(Error::new(Code::TopicRecreated, what));
+    /// Each input's committed offset against its log and what was decided; the number of lost offsets.
+    fn check_inputs(
+        &self,
+        partition: i32,
+        inputs: &mut BTreeMap<Role, i64>,
+        stored: Option<&Positions>,
+        last: Option<&Decision>,
+    ) -> Result<u64> {
+        let mut lost = 0;
+        for (role, name) in &self.inputs {
+            let local = stored.and_then(|s| s.inputs.get(role.as_str()).copied());
+            let by_decision = last.and_then(|d| d.body.input_vector.get(name).copied());
+            let decided = local.max(by_decision).unwrap_or(-1);
+            let committed = inputs.get(role).copied().unwrap_or(-1);
+            let log = watermarks(&self.committed, name, partition)?;
+            let start = Input { topic: name, partition, committed, decided, log }.start(self.on_out_of_range)?;
+            inputs.insert(*role, start.offset);
+            lost += start.lost;
         }
-        // An emptied partition starts one past the end marker of its last transaction.
-        if log.low == log.high && offset + 1 == log.low {
-            return Ok(log.low);
-        }
-        if (0..log.low).contains(&offset) {
-            let what =
-                format!("{name}-{partition} starts at {}: {} inputs were deleted unread", log.low, log.low - offset);
-            return Err(Error::new(Code::TopicRecreated, what));
-        }
-        Ok(offset)
+        Ok(lost)
     }
 
     /// Replays up to `target`; the next offset and the number of records, `None` when cancelled.
@@ -296,14 +319,15 @@ impl Restorer {
         }
     }
 
-    fn check_chain(&self, db: &Db, partition: i32) -> Result<()> {
+    /// The chain head against the last committed decision, which is returned.
+    fn check_chain(&self, db: &Db, partition: i32) -> Result<Option<Decision>> {
         let meta: UnitMeta = match db.get(&key(Kind::Unit, partition, &[], None, &[]))? {
             Some(bytes) => unit::decode(&bytes)?,
             None => UnitMeta::default(),
         };
         let Some(last) = last_record(&self.committed, &self.decisions, partition)? else {
             // Retention may have emptied the topic.
-            return Ok(());
+            return Ok(None);
         };
         let mismatch = |what: String| Err(Error::new(Code::ChainMismatch, format!("unit {partition}: {what}")));
         let Ok(decision) = serde_json::from_slice::<Decision>(last.payload().unwrap_or_default()) else {
@@ -317,7 +341,7 @@ impl Restorer {
                 decision.chain.seq, meta.chain.next_seq
             ));
         }
-        Ok(())
+        Ok(Some(decision))
     }
 }
 

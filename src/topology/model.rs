@@ -65,6 +65,9 @@ impl Role {
         }
     }
 
+    /// Topics that the stream consumes as a group.
+    pub const INPUTS: [Role; 2] = [Role::RetrievalLogs, Role::MemoryWrites];
+
     /// Order in which a unit takes inputs of equal time: lower first.
     #[must_use]
     pub fn rank(self) -> u8 {
@@ -175,6 +178,23 @@ pub enum Assignor {
     Uniform,
 }
 
+/// What is done when an input's log starts behind the committed offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnOutOfRange {
+    /// The process ends.
+    #[default]
+    Stop,
+    /// Goes on at the log's start; what was lost is logged and counted. There is no way to skip to the end.
+    Earliest,
+}
+
+impl OnOutOfRange {
+    fn is_default(&self) -> bool {
+        *self == Self::Stop
+    }
+}
+
 /// Group settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -190,6 +210,9 @@ pub struct Consumer {
     /// How long an empty input of a unit is waited for.
     #[serde(with = "duration")]
     pub max_task_idle: Duration,
+    /// When inputs were deleted unread. The default stays out of the topology's hash.
+    #[serde(default, skip_serializing_if = "OnOutOfRange::is_default")]
+    pub on_out_of_range: OnOutOfRange,
 }
 
 /// Transaction settings.

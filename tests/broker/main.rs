@@ -6,7 +6,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
 mod breaker;
+mod cluster;
 mod crash;
+mod faults;
+mod operate;
+mod probe;
 mod repartition;
 mod restore;
 mod support;

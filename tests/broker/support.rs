@@ -40,6 +40,12 @@ impl Run {
         Self { until_end: false, instance: instance.into(), folder: instance.into() }
     }
 
+    /// The same, until it is stopped.
+    pub(crate) fn forever(mut self) -> Self {
+        self.until_end = false;
+        self
+    }
+
     pub(crate) fn live_until_end(instance: &str) -> Self {
         Self { until_end: true, ..Self::live(instance) }
     }
@@ -52,6 +58,7 @@ impl Run {
 
 /// What `load-tests verify` found.
 pub(crate) struct Verified {
+    pub(crate) superseded: u64,
     pub(crate) inputs: u64,
     pub(crate) lost: u64,
     pub(crate) duplicate: u64,
@@ -204,6 +211,21 @@ impl Bench {
             eprintln!("skipped: MEMSLUICE_TEST_KAFKA names no broker (scripts/test starts one)");
             return None;
         };
+        let bench = Self::without_topics(name, &bootstrap);
+        edits.iter().for_each(|(from, to)| bench.replace("topics.yaml", from, to));
+        bench.cli_ok(&["topology", "apply"]);
+        Some(bench)
+    }
+
+    /// The same on another cluster.
+    pub(crate) fn at(name: &str, bootstrap: &str, replication: u8) -> Self {
+        let bench = Self::without_topics(name, bootstrap);
+        bench.cli_ok(&["topology", "apply", "--replication", &replication.to_string()]);
+        bench
+    }
+
+    /// Settings and folders alone.
+    pub(crate) fn without_topics(name: &str, bootstrap: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let topology = folder.path().join("topology");
         std::fs::create_dir(&topology).unwrap();
@@ -217,7 +239,7 @@ impl Bench {
         let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
         let prefix = format!("{name}-{}-", nanos % 1_000_000_000_000);
         let env = BTreeMap::from([
-            ("MEMSLUICE__KAFKA__BOOTSTRAP".to_owned(), bootstrap.clone()),
+            ("MEMSLUICE__KAFKA__BOOTSTRAP".to_owned(), bootstrap.to_owned()),
             ("MEMSLUICE__KAFKA__TOPIC_PREFIX".to_owned(), prefix.clone()),
             ("MEMSLUICE__KAFKA__GROUP".to_owned(), format!("{prefix}group")),
             ("MEMSLUICE__SECRET_FILE".to_owned(), text(&folder.path().join("secret")).to_owned()),
@@ -227,10 +249,50 @@ impl Bench {
             // Members of one test share a host.
             ("MEMSLUICE__HTTP__LISTEN".to_owned(), "off".to_owned()),
         ]);
-        let bench = Self { bootstrap, prefix, folder, env };
-        edits.iter().for_each(|(from, to)| bench.replace("topics.yaml", from, to));
-        bench.cli_ok(&["topology", "apply"]);
-        Some(bench)
+        Self { bootstrap: bootstrap.to_owned(), prefix, folder, env }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A file or folder of this test.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn replace_policy(&self, from: &str, to: &str) {
+        self.replace("policy.yaml", from, to);
+    }
+
+    /// A librdkafka setting of every client of the process.
+    pub(crate) fn property(&self, key: &str, value: &str) {
+        let text = format!("kafka: {{ properties: {{ {key}: \"{value}\" }} }}\n");
+        std::fs::write(self.path("memsluice.yaml"), text).unwrap();
+    }
+
+    /// Short timeouts, for members that are to be evicted.
+    pub(crate) fn short_session(&self) {
+        self.replace("memsluice.yaml", "session_timeout: 30s", "session_timeout: 13s");
+        self.replace("memsluice.yaml", "transaction_timeout: 10s", "transaction_timeout: 3s");
+    }
+
+    /// Status, standard output and standard error of a command.
+    pub(crate) fn command(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let out = self.cli(args).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    }
+
+    /// Deletes a topic and waits until it is gone.
+    pub(crate) fn delete_topic(&self, role: &str) {
+        tool_ok(&["topics", "--bootstrap", &self.bootstrap, "--delete", &self.topic(role)]);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    /// Creates what the topology names and the broker lacks.
+    pub(crate) fn apply(&self) {
+        self.cli_ok(&["topology", "apply"]);
     }
 
     pub(crate) fn set(&mut self, key: &str, value: &str) {
@@ -263,7 +325,7 @@ impl Bench {
         true
     }
 
-    fn cli(&self, args: &[&str]) -> Command {
+    pub(crate) fn cli(&self, args: &[&str]) -> Command {
         let mut command = Command::new(MEMSLUICE);
         for (key, _) in std::env::vars().filter(|(k, _)| k.starts_with("MEMSLUICE")) {
             command.env_remove(key);
@@ -305,6 +367,26 @@ impl Bench {
     pub(crate) fn load(&self, data: &Data) {
         self.produce("retrieval-logs", std::slice::from_ref(&data.queries));
         self.produce("memory-writes", std::slice::from_ref(&data.writes));
+    }
+
+    /// Writes with long texts, without vectors.
+    pub(crate) fn load_large(&self, count: usize, bytes: usize) {
+        let topic = self.topic("memory-writes");
+        for chunk in (0..count).collect::<Vec<_>>().chunks(1_000) {
+            let record = |i: &usize| {
+                let content = format!("{i} {}", "memory of a long day ".repeat(bytes / 21));
+                let value = serde_json::json!({"tenant": "acme", "store": format!("s{}", i % 24), "record_id": format!("m{i}"),
+                    "op": "create", "content": content});
+                memsluice::sink::Publication {
+                    topic: topic.clone(),
+                    partition: None,
+                    key: format!("acme/s{}", i % 24).into_bytes(),
+                    value: value.to_string().into_bytes(),
+                    timestamp: None,
+                }
+            };
+            memsluice::sink::publish(&self.client(), &chunk.iter().map(record).collect::<Vec<_>>()).unwrap();
+        }
     }
 
     /// The first `count` writes once more.
@@ -460,6 +542,7 @@ impl Bench {
         let n = |key: &str| v[key].as_u64().unwrap_or_else(|| panic!("verify prints no {key}: {line}"));
         let faults = ["lost", "duplicate", "torn", "out_of_order", "chain_broken"];
         Verified {
+            superseded: n("superseded"),
             inputs: n("inputs"),
             lost: n("lost"),
             duplicate: n("duplicate"),
@@ -689,7 +772,39 @@ impl Running {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    pub(super) fn wait(mut self) -> Outcome {
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+    }
+
+    /// Ends by itself within a limit; the status and the log.
+    pub(crate) fn ends(mut self, limit: Duration) -> (Option<i32>, String) {
+        let until = Instant::now() + limit;
+        while self.child.try_wait().unwrap().is_none() {
+            if Instant::now() > until {
+                drop(self.child.kill());
+                panic!("still running after {limit:?}: {}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        (self.child.wait().unwrap().code(), self.log())
+    }
+
+    /// Memory that is resident now and at its peak, KiB.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub(crate) fn wait(mut self) -> Outcome {
         let status = self.child.wait().unwrap();
         status.code().map_or(Outcome::Signal, Outcome::Exit)
     }

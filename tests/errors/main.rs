@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use memsluice::error::Code;
 
-use process::{BROKER, FILES, MODELS, SLOW, STATE};
+use process::{BROKER, FILES, MODELS, PROBED, SLOW, STATE};
 use records::decode_cases;
 use topologies::invalid_files;
 
@@ -24,7 +24,7 @@ use topologies::invalid_files;
 fn every_code_is_raised() {
     let mut here: BTreeSet<Code> = decode_cases().into_iter().map(|(code, _, _)| code).collect();
     here.extend(invalid_files().into_iter().map(|(_, _, error)| error.code()));
-    here.extend([FILES, MODELS, STATE, BROKER, SLOW].into_iter().flatten().map(|(code, _, _)| *code));
+    here.extend([FILES, MODELS, STATE, BROKER, PROBED, SLOW].into_iter().flatten().map(|(code, _, _)| *code));
     here.insert(Code::OutputTooLarge); // outputs_stay_below_the_limit
     here.extend([Code::SourceIsolated, Code::PoisonFlood]); // a_failing_source_is_isolated_alone, several_sources_stop_the_line
     here.extend([Code::KeyHeld, Code::HeldKeysFull]); // a_later_record_waits_for_the_broken_one, a_full_hold_stops

@@ -10,10 +10,12 @@ use std::time::Duration;
 use memsluice::app::Setup;
 use memsluice::calibrate::{Samples, fit_boundary};
 use memsluice::config::{Backend, Config, Secret};
+use memsluice::dlq::{Act, Letter, sending};
 use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
+use memsluice::reset::check_members;
 use memsluice::schema::Boundary;
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
 use memsluice::state::{Db, Kind, MemoryStore, Positions, Restorer, State, Store, UnitPlan, key};
@@ -23,7 +25,8 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, patched, program, valid_retrieval, valid_write, write,
+    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, valid_retrieval,
+    valid_write, write,
 };
 
 fn configured(folder: &Path, text: &str) -> Option<Code> {
@@ -68,8 +71,8 @@ pub(crate) const FILES: &[(Code, &str, Raise)] = &[
     (Code::ConfigInvalid, "a property that librdkafka doesn't know", |_| {
         let mut config = Config::default();
         config.kafka.bootstrap = Some("127.0.0.1:1".to_owned());
-        config.kafka.properties.insert("no.such.property".to_owned(), "1".to_owned());
-        failed(preflight(&source::client(&config).unwrap(), &Topology::sample().unwrap(), false))
+        config.kafka.properties.insert("no.such.property", "1");
+        failed(source::client(&config))
     }),
     (Code::ConfigInvalid, "no such schema", |f| program(&["schema", "print", "none"], &[], f, Stdio::null())),
     (Code::TopologyUnreadable, "run without a topology", |f| program(&["run"], &[], f, Stdio::null())),
@@ -272,6 +275,30 @@ fn fenced(request: RDKafkaApiKey) -> Option<Code> {
     failed::<()>(Err(error))
 }
 
+/// An operator's command against an embedded broker.
+fn operate(folder: &Path, args: &[&str], env: &[(&str, String)]) -> Option<Code> {
+    let env: Vec<(&str, &Path)> = env.iter().map(|(k, v)| (*k, Path::new(v))).collect();
+    program(args, &env, folder, Stdio::null())
+}
+
+/// What the poll thread says when it is sent behind the end of its inputs.
+fn out_of_range() -> Option<Code> {
+    let mock = Mock::new();
+    let mut poll = mock.poll_thread();
+    let error = loop {
+        match poll.events.recv_timeout(Duration::from_secs(30)).unwrap() {
+            Event::Assigned { generation, partitions } => {
+                let offsets = partitions.iter().map(|(role, p)| (*role, *p, 999)).collect();
+                poll.commands.send(source::Command::Start { generation, offsets }).unwrap();
+            }
+            Event::Failed(error) => break error,
+            _ => {}
+        }
+    };
+    poll.stop().unwrap();
+    failed::<()>(Err(error))
+}
+
 /// Broker and transactions, on librdkafka's embedded broker with injected errors.
 pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::BrokerUnreachable, "nothing listens", |_| {
@@ -289,7 +316,34 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         preflight(&client(&broker.bootstrap()), &topology, false).unwrap();
         failed(broker.create_topics(&topology))
     }),
-    (Code::BrokerRefused, "init_transactions", |_| {
+    (Code::TlsFailed, "a broker without TLS", |_| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = client(&listener.local_addr().unwrap().to_string());
+        client.set("security.protocol", "ssl");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                drop(std::io::Write::write_all(&mut stream.unwrap(), b"no TLS here\r\n"));
+            }
+        });
+        failed(source::connect(&client))
+    }),
+    (Code::AuthenticationFailed, "no token endpoint", |_| {
+        let broker = MockBroker::start().unwrap();
+        let mut client = client(&broker.bootstrap());
+        let settings = [
+            ("security.protocol", "sasl_plaintext"),
+            ("sasl.mechanisms", "OAUTHBEARER"),
+            ("sasl.oauthbearer.method", "oidc"),
+            ("sasl.oauthbearer.client.id", "memsluice"),
+            ("sasl.oauthbearer.client.secret", "secret"),
+            ("sasl.oauthbearer.token.endpoint.url", "http://127.0.0.1:1/token"),
+        ];
+        for (key, value) in settings {
+            client.set(key, value);
+        }
+        failed(source::connect(&client))
+    }),
+    (Code::AccessDenied, "init_transactions", |_| {
         let mock = Mock::new();
         let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
         mock.cluster.request_errors(RDKafkaApiKey::InitProducerId, &[denied]);
@@ -325,6 +379,37 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let mut db = Db::open(f, "a").unwrap();
         failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|_| true))
     }),
+    (Code::TopologyDiffers, "no topic is there", |f| {
+        let broker = MockBroker::start().unwrap();
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", broker.bootstrap())];
+        operate(f, &["topology", "plan"], &env)
+    }),
+    (Code::DeadLetterMissing, "an empty topic", |f| {
+        let mock = Mock::new();
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers())];
+        operate(f, &["dlq", "show", "0/5"], &env)
+    }),
+    (Code::DeadLetterIncomplete, "a stub", |_| {
+        let names = ["exception", "topic", "partition", "offset"].map(|n| format!("__streams.errors.{n}"));
+        let values = ["record_too_large", "memory-writes", "0", "7"].map(|v| Some(v.as_bytes().to_vec()));
+        let mut record = fetched(Role::DeadLetters, Some(b"{}".to_vec()));
+        record.headers.extend(names.into_iter().zip(values));
+        record.headers.push(("memsluice-stub".to_owned(), Some(b"true".to_vec())));
+        let Letter::Dead(letter) = Letter::parse("dead-letters", record) else { panic!("no dead letter") };
+        failed(sending(&letter, &Act::Redrive { edit: None }))
+    }),
+    (Code::StateDiffers, "a key that the changelog has not", |f| {
+        let mock = Mock::new();
+        let identity = Setup::load(Config::default(), None, None).unwrap().identity();
+        let mut db = Db::open(f, &identity).unwrap();
+        db.apply(vec![positions(0).change(0), (key(Kind::Unit, 0, &[], None, &[]), Some(vec![1]))]).unwrap();
+        drop(db);
+        let folder = f.to_str().unwrap().to_owned();
+        let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers()), ("MEMSLUICE__STATE_DIR", folder)];
+        operate(f, &["state", "verify", "--show-ids"], &env)
+    }),
+    (Code::GroupActive, "one member", |_| failed(check_members("g", &["memsluice-0".to_owned()]))),
+    (Code::OffsetOutOfRange, "behind the end", |_| out_of_range()),
     (Code::InstanceFenced, "at joining", |_| fenced(RDKafkaApiKey::JoinGroup)),
     (Code::InstanceFenced, "at a heartbeat", |_| fenced(RDKafkaApiKey::Heartbeat)),
     (Code::Internal, "the poll thread is gone", |f| {
@@ -382,6 +467,13 @@ pub(crate) const SLOW: &[(Code, &str, Raise)] = &[
     }),
 ];
 
+/// A broker that isolates nothing.
+pub(crate) const PROBED: &[(Code, &str, Raise)] = &[(Code::BrokerUnsupported, "a mock broker", |f| {
+    let broker = MockBroker::start().unwrap();
+    let bootstrap = broker.bootstrap();
+    program(&["check", "--broker"], &[("MEMSLUICE__KAFKA__BOOTSTRAP", Path::new(&bootstrap))], f, Stdio::null())
+})];
+
 /// Runs a group; every case gets a folder of its own.
 fn raise(group: &[(Code, &str, Raise)]) {
     for (code, what, case) in group {
@@ -411,6 +503,11 @@ fn local_state() {
 #[test]
 fn broker_and_transactions() {
     raise(BROKER);
+}
+
+#[test]
+fn a_broker_that_lacks_something() {
+    raise(PROBED);
 }
 
 /// Takes the minute that a read may stand still.

@@ -6,6 +6,7 @@ mod model;
 mod passes;
 mod postcard;
 mod record;
+mod reset;
 mod session;
 mod state;
 mod tally;
@@ -171,6 +172,8 @@ pub(crate) fn text(report: &Report) -> String {
         ("dead_letters", counts.dead_letters),
         ("findings", counts.findings),
         ("other_dead_letters", counts.other_dead_letters),
+        ("superseded", counts.superseded),
+        ("marks", counts.marks),
         ("expired", counts.expired),
         ("aborted_records", counts.aborted_records),
         ("local_units", counts.local_units),

@@ -16,6 +16,7 @@ use crate::verify::chain::Chain;
 use crate::verify::finding::{self, Finding};
 use crate::verify::model::{Model, Scores, Traps};
 use crate::verify::record::{Body, Input, Kind, Line, Record, sequence};
+use crate::verify::reset::{Reset, Resets};
 use crate::verify::state::{Fold, Known, Local, locals};
 use crate::verify::tally::{Place, Tally, Verdict};
 use crate::verify::views::{Offsets, aborted, seen};
@@ -37,6 +38,7 @@ pub(super) struct Verifier<'a> {
     /// Dead letters of retrievals, by input.
     dead_retrievals: BTreeMap<(i32, i64), u64>,
     aborted_retrievals: HashSet<(i32, i64)>,
+    resets: Resets,
     chains: BTreeMap<i32, Chain>,
 }
 
@@ -68,6 +70,7 @@ impl<'a> Verifier<'a> {
             model: None,
             dead_retrievals: BTreeMap::new(),
             aborted_retrievals: HashSet::new(),
+            resets: Resets::default(),
             chains: BTreeMap::new(),
         }
     }
@@ -248,7 +251,13 @@ impl<'a> Verifier<'a> {
             self.tally.counts.chain_broken += 1;
             self.tally.name(|| format!("chain_broken: at {}-{}, seq {}", at.0, at.1, record.chain.seq));
         }
-        if let Some(body) = judged(&mut self.tally, at, record.body.get(), &self.writes) {
+        if let Some(reset) = restarted(record.body.get(), &self.writes) {
+            self.tally.restart(at.0, reset.next, reset.before);
+            if let Some(lines) = &mut self.dump {
+                lines.retain(|l| !l.is_of(at.0, reset.next));
+            }
+            self.resets.add(at.0, reset);
+        } else if let Some(body) = judged(&mut self.tally, at, record.body.get(), &self.writes) {
             self.weigh(&body);
             if let Some(verdict) = body.verdict {
                 *self.verdicts.entry(verdict).or_default() += 1;
@@ -289,6 +298,10 @@ impl<'a> Verifier<'a> {
         let reader = self.reader;
         let offsets = seen(&reader, &topic, &bounds, |message| {
             match coordinates(message, place) {
+                _ if is_mark(message, place) => self.tally.counts.marks += 1,
+                Some(input) if input.topic == self.writes && self.superseded(&topic, message, input.offset) => {
+                    self.tally.counts.superseded += 1;
+                }
                 Some(input) if input.topic == self.writes => {
                     self.tally.output(place, message.partition(), input.partition, input.offset);
                 }
@@ -305,6 +318,11 @@ impl<'a> Verifier<'a> {
         self.aborted(&topic, &bounds, &offsets, |_| ())
     }
 
+    /// Whether a reset had the input decided anew after this output.
+    fn superseded(&self, topic: &str, message: &BorrowedMessage<'_>, input: i64) -> bool {
+        self.resets.supersede(topic, message.partition(), message.offset(), input)
+    }
+
     fn malformed(&mut self, topic: &str, message: &BorrowedMessage<'_>) {
         self.tally.counts.malformed += 1;
         self.tally
@@ -318,6 +336,11 @@ impl<'a> Verifier<'a> {
         let reader = self.reader;
         let offsets = seen(&reader, &topic, &bounds, |message| {
             match finding::read(message.payload().unwrap_or_default()) {
+                Some(Finding::Held(input))
+                    if input.topic == self.writes && self.superseded(&topic, message, input.offset) =>
+                {
+                    self.tally.counts.superseded += 1;
+                }
                 Some(Finding::Held(input)) if input.topic == self.writes => {
                     self.tally.output(Place::Findings, message.partition(), input.partition, input.offset);
                 }
@@ -427,6 +450,19 @@ impl<'a> Verifier<'a> {
         }
         Ok(Some(found.len()))
     }
+}
+
+/// A body of kind `reset`.
+fn restarted(text: &str, writes: &str) -> Option<Reset> {
+    let body: Body<'_> = serde_json::from_str(text).ok()?;
+    if body.kind == Kind::Reset { Reset::read(text, writes) } else { None }
+}
+
+/// A mark says that a dead letter was redriven or skipped: it stands among them and is none.
+fn is_mark(message: &BorrowedMessage<'_>, place: Place) -> bool {
+    place == Place::DeadLetters
+        && header(message, "memsluice-dlq-handled").is_some()
+        && header(message, "__streams.errors.exception").is_none()
 }
 
 /// Enters a body into the tally; `None` unless it is a decision that could be read.

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Activation,
     /// An operator's record was consumed: no verdict, no output.
     Control,
+    /// The inputs are decided anew.
+    Reset,
     #[serde(other)]
     Other,
 }
@@ -100,6 +102,11 @@ impl Line {
             s_mean: memsad.s_mean,
             s_comb: memsad.s_comb,
         }
+    }
+
+    /// Whether it is about an input of a partition from an offset on.
+    pub(crate) fn is_of(&self, partition: i32, from: i64) -> bool {
+        self.at.0 == partition && self.at.1 >= from
     }
 
     /// By boundary, record, then input.

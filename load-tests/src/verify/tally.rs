@@ -60,6 +60,12 @@ pub(crate) struct Counts {
     pub(crate) other_dead_letters: u64,
     /// Decisions whose input is below the start of its log: retention took it.
     pub(crate) expired: u64,
+    /// Decisions and outputs made before a reset that had their input decided anew.
+    pub(crate) superseded: u64,
+    /// Inputs that a reset passed over.
+    pub(crate) passed_over: u64,
+    /// Marks of redriven or skipped dead letters.
+    pub(crate) marks: u64,
     /// Records of aborted transactions, in all topics.
     pub(crate) aborted_records: u64,
     /// Units of members' local states that were compared with the changelog.
@@ -119,6 +125,8 @@ struct Seen {
     decisions: u8,
     outputs: [u8; 4],
     verdict: Option<Verdict>,
+    /// A reset moved past it.
+    passed_over: bool,
 }
 
 impl Seen {
@@ -241,6 +249,20 @@ impl Tally {
         seen.verdict = verdict;
     }
 
+    /// A reset: inputs from `next` on are decided anew; those from `before` to below it never were.
+    pub(crate) fn restart(&mut self, partition: i32, next: i64, before: i64) {
+        self.last.remove(&(None, partition, partition));
+        let Some(unit) = self.units.get_mut(&partition) else { return };
+        for (slot, seen) in (unit.low..).zip(&mut unit.slots) {
+            if slot >= next {
+                self.counts.superseded += u64::from(seen.decisions);
+                (seen.decisions, seen.verdict, seen.passed_over) = (0, None, false);
+            } else if slot >= before && seen.decisions == 0 {
+                seen.passed_over = true;
+            }
+        }
+    }
+
     /// An output that stands in `partition`, made from input (`of`, `offset`).
     pub(crate) fn output(&mut self, place: Place, partition: i32, of: i32, offset: i64) {
         *match place {
@@ -296,7 +318,9 @@ impl Tally {
     }
 
     fn settle(&mut self, partition: i32, offset: i64, seen: &Seen) {
-        if seen.input && seen.decisions == 0 {
+        let skipped = seen.passed_over && seen.input && seen.decisions == 0;
+        self.counts.passed_over += u64::from(skipped);
+        if seen.input && seen.decisions == 0 && !skipped {
             self.counts.lost += 1;
             self.name(|| format!("lost: {partition}-{offset} has no decision"));
         }
@@ -385,6 +409,46 @@ mod tests {
         assert_eq!(with(false, false), []);
         assert_eq!(with(true, false), [("torn", 1)]);
         assert_eq!(with(false, true), [("duplicate", 1)]);
+    }
+
+    /// A reset to the start: each input is decided once more, and once more only.
+    #[test]
+    fn a_reset_back() {
+        let mut tally = tally();
+        for (partition, offset) in [(0, 10), (0, 11), (0, 12), (1, 0), (1, 1)] {
+            tally.decision(partition, partition, offset, Verdict::Allow);
+        }
+        tally.restart(0, 10, 13);
+        tally.restart(1, 0, 2);
+        assert_eq!(tally.counts.superseded, 5);
+        complete(&mut tally);
+        assert_eq!(faults(tally), []);
+    }
+
+    /// The guard goes red: without the reset the same records are doubled; after it, missing ones are lost.
+    #[test]
+    fn a_reset_hides_nothing() {
+        let mut doubled = tally();
+        complete(&mut doubled);
+        complete(&mut doubled);
+        assert!(faults(doubled).iter().any(|(name, n)| *name == "duplicate" && *n == 5));
+        let mut lost = tally();
+        lost.decision(0, 0, 10, Verdict::Allow);
+        lost.restart(0, 10, 11);
+        lost.restart(1, 0, 0);
+        assert_eq!(faults(lost), [("lost", 5)]);
+    }
+
+    /// A reset forward passes inputs over: they are counted, not lost; those behind it are.
+    #[test]
+    fn a_reset_forward() {
+        let mut tally = tally();
+        tally.decision(0, 0, 10, Verdict::Allow);
+        tally.output(Place::Committed, 0, 0, 10);
+        tally.restart(0, 12, 11);
+        tally.restart(1, 2, 0);
+        tally.finish();
+        assert_eq!((tally.counts.passed_over, tally.counts.lost), (3, 1));
     }
 
     #[test]

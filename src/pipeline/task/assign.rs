@@ -42,6 +42,7 @@ impl Task {
             tracing::info!(unit, replayed = restored.replayed, "restored");
             self.summary.replayed += restored.replayed;
             metrics().restored_records.inc_by(restored.replayed);
+            self.summary.lost += restored.lost;
             self.committer.restored(unit, restored.changelog);
             self.committed.insert(unit, restored.inputs);
             self.topics.insert(unit, restored.topics);
@@ -180,9 +181,11 @@ impl Task {
         self.p.heartbeat.beat();
         let producer = (self.remake)()?;
         self.committer.replace(producer);
-        if then == Then::Wait {
-            return Ok(());
-        }
+        if then == Then::Wait { Ok(()) } else { self.restore_again() }
+    }
+
+    /// Restores what is held, under a new generation.
+    pub(super) fn restore_again(&mut self) -> Result<()> {
         let partitions: Vec<(Role, i32)> = self
             .committed
             .iter()

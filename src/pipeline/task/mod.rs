@@ -298,6 +298,11 @@ impl Task {
                 result?;
                 if remaining.is_empty() { Ok(()) } else { self.restore(&remaining) }
             }
+            Event::Failed(error) if self.p.restorer.goes_on_after(&error) => {
+                let step = self.committer.lose(&mut self.p.state);
+                self.settle(step, Then::Wait)?;
+                self.restore_again()
+            }
             Event::Failed(error) => Err(error),
         }
     }
