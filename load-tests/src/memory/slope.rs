@@ -65,7 +65,11 @@ mod tests {
     /// Waves of 60 steps with noise on a line.
     fn series(per_step: f64) -> Vec<f64> {
         let mut rng = Rng::new(9, 9);
-        (0..600).map(|i| f64::from(i) * per_step + f64::from(i % 60 / 20) * 50.0 + rng.normal() * 5.0).collect()
+        (0..600)
+            .map(|i| {
+                f64::from(i) * per_step + f64::from(i32::from((20..40).contains(&(i % 60)))) * 50.0 + rng.normal() * 5.0
+            })
+            .collect()
     }
 
     #[test]

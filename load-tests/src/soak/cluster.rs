@@ -62,7 +62,13 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Nothing is left to tell it to: the run is over.
+        // The brokers' logs outlive their data. Nothing is left to tell a failure to: the run is over.
+        if let Some(folder) = self.data.parent() {
+            for node in 1..=self.brokers {
+                let log = self.data.join(format!("node-{node}/server.log"));
+                let _ = std::fs::copy(log, folder.join(format!("logs/broker-{node}.out")));
+            }
+        }
         let _ = self.call(&["down", "--fresh"]);
     }
 }

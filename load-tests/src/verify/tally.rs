@@ -523,8 +523,9 @@ mod tests {
         for offset in [0, 1, 1] {
             tally.decision(4, 1, offset, Verdict::Block);
             tally.output(Place::Quarantine, 4, 1, offset);
+            tally.output(Place::Findings, 4, 1, offset);
         }
-        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1), ("out_of_order", 1)]);
+        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1), ("out_of_order", 2)]);
     }
 
     #[test]
