@@ -62,7 +62,7 @@ fn offsets_key(unit: i32) -> Vec<u8> {
 /// # Panics
 /// Never: the types here always serialise.
 #[must_use]
-pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![FORMAT]).unwrap_or_default()
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 ///
 /// # Errors
 /// `state_format` for another format byte or broken bytes.
-pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     match bytes.split_first() {
         Some((&FORMAT, rest)) => {
             postcard::from_bytes(rest).map_err(|e| Error::with(Code::StateFormat, "a state value is broken", e))
