@@ -53,7 +53,12 @@ impl<'a> Bytes<'a> {
 
     /// As many bytes as the next one says.
     pub(crate) fn chunk(&mut self) -> &'a [u8] {
-        let length = usize::from(self.byte()).min(self.0.len());
+        let length = usize::from(self.byte());
+        self.take(length)
+    }
+
+    pub(crate) fn take(&mut self, length: usize) -> &'a [u8] {
+        let length = length.min(self.0.len());
         let (chunk, rest) = self.0.split_at(length);
         self.0 = rest;
         chunk
@@ -87,9 +92,9 @@ impl<'a> Bytes<'a> {
         let flags = self.byte();
         at.partition = i32::from(flags >> 4 & 3);
         if flags & 4 != 0 {
-            // Kafka's offsets are below its largest number, and times of a record are at least -1.
+            // Kafka's offsets are below its largest number.
             at.offset = self.number().clamp(0, i64::MAX - 1);
-            at.timestamp = self.number().max(-1);
+            at.timestamp = self.number();
         }
         let key = (flags & 1 != 0).then(|| self.chunk().to_vec());
         let headers = self.headers();

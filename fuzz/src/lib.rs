@@ -7,5 +7,5 @@ mod stream;
 mod texts;
 
 pub use records::{decision, headers, letter, retrieval, write};
-pub use stream::{broadcast, changelog, state};
+pub use stream::{broadcast, changelog, pipeline, state};
 pub use texts::{config, http, policy, topology};

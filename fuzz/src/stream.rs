@@ -23,9 +23,15 @@ use crate::bytes::Bytes;
 
 const UNIT: i32 = 0;
 
-fn engine() -> Result<Engine> {
+const MAIN: &str = include_str!("../../topology/memsluice.yaml");
+const TOPICS: &str = include_str!("../../topology/topics.yaml");
+
+/// The sample, or the sample with both inputs behind internal topics.
+fn engine(repartitioned: bool) -> Result<Engine> {
+    let with = if repartitioned { "timestamps: bounded, repartition: auto" } else { "timestamps: bounded" };
+    let topology = Topology::parse(MAIN, &TOPICS.replace("timestamps: bounded", with))?;
     Engine::new(EngineSettings {
-        topology: Arc::new(Topology::sample()?),
+        topology: Arc::new(topology),
         policy: Policy::sample()?,
         secret: Secret::new(&[7; 32])?,
         encoder: "fuzz".to_owned(),
@@ -34,7 +40,24 @@ fn engine() -> Result<Engine> {
     })
 }
 
-static ENGINE: LazyLock<Option<Engine>> = LazyLock::new(|| engine().ok());
+static ENGINE: LazyLock<Option<Engine>> = LazyLock::new(|| engine(false).ok());
+static BEHIND_REPARTITION: LazyLock<Option<Engine>> = LazyLock::new(|| engine(true).ok());
+
+/// Records of both inputs through all stages, one behind the other.
+pub fn pipeline(data: &[u8]) {
+    let mut bytes = Bytes::new(data);
+    let engine = if bytes.byte() & 1 == 0 { ENGINE.as_ref() } else { BEHIND_REPARTITION.as_ref() };
+    let Some(engine) = engine else { return };
+    let mut records = Vec::new();
+    while !bytes.is_empty() && records.len() < 4 {
+        let role = if bytes.byte() & 1 == 0 { Role::MemoryWrites } else { Role::RetrievalLogs };
+        let length = usize::from(bytes.byte()) << 3;
+        let mut record = Bytes::new(bytes.take(length)).record(role);
+        record.at.partition = UNIT;
+        records.push(record);
+    }
+    run(engine, MemoryStore::default(), &HONEYPOTS, records);
+}
 
 fn json(role: Role, offset: i64, text: &str) -> Fetched {
     let at = At { generation: 1, role, partition: UNIT, offset, timestamp: 1_790_000_000_000 };
@@ -43,14 +66,11 @@ fn json(role: Role, offset: i64, text: &str) -> Fetched {
 
 /// A write, a read of a honeypot and a broken record of boundary `acme/support`.
 fn records() -> [Fetched; 3] {
-    let write = r#"{"tenant":"acme","store":"support","record_id":"m-1","op":"put","content":"text","principal":"p-1"}"#;
+    let write =
+        r#"{"tenant":"acme","store":"support","record_id":"m-1","op":"create","content":"text","principal":"p-1"}"#;
     let read = r#"{"tenant":"acme","store":"support","event_id":"e-1","session_id":"s-1","principal":"p-1","query":"q","results":[{"id":"h-1"}],"k":1}"#;
     let broken = r#"{"tenant":"acme","store":"support","record_id":"m-2","principal":"p-1"}"#;
-    [
-        json(Role::RetrievalLogs, 10, read),
-        json(Role::MemoryWrites, 10, write),
-        json(Role::MemoryWrites, 11, broken),
-    ]
+    [json(Role::RetrievalLogs, 10, read), json(Role::MemoryWrites, 10, write), json(Role::MemoryWrites, 11, broken)]
 }
 
 /// Takes records through the stages, over what was read back.

@@ -13,13 +13,14 @@ use memsluice::schema::{Boundary, Op, Origin};
 use memsluice::telemetry::{Health, Metrics, connection};
 use memsluice::topology::{Topology, describe, dot};
 
-const MAIN: &str = include_str!("../../topology/memsluice.yaml");
-const TOPICS: &str = include_str!("../../topology/topics.yaml");
+static SAMPLE: LazyLock<Option<Topology>> = LazyLock::new(|| Topology::sample().ok());
 
 /// Either file of a topology beside the other one of the sample.
 pub fn topology(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    for parsed in [Topology::parse(text, TOPICS), Topology::parse(MAIN, text)].into_iter().flatten() {
+    let (Ok(text), Some(sample)) = (std::str::from_utf8(data), SAMPLE.as_ref()) else { return };
+    let main = serde_yaml_ng::from_str(text).ok().map(|main| Topology::new(main, sample.topics.clone()));
+    let topics = || serde_yaml_ng::from_str(text).ok().map(|topics| Topology::new(sample.main.clone(), topics));
+    if let Some(Ok(parsed)) = main.or_else(topics) {
         black_box((describe(&parsed), dot(&parsed), parsed.units()));
     }
 }
@@ -31,9 +32,9 @@ pub fn policy(data: &[u8]) {
     let write = Write {
         boundary,
         record_id: "m-1".to_owned(),
-        op: Op::Put,
+        op: Op::Create,
         content: "text".to_owned(),
-        origin: Origin::User,
+        origin: Origin::UserInput,
         principal: None,
         session_id: None,
         expires_at: None,

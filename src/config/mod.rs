@@ -179,9 +179,8 @@ impl Config {
     }
 
     fn built(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Result<Self> {
-        let built = builder
-            .build()
-            .map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
+        let built =
+            builder.build().map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
         let (origins, tree) = (effective::origins(&built.cache), built.cache.clone());
         let mut loaded: Self = built.try_deserialize().map_err(|e| {
             let cause = effective::without_values(&e.to_string(), &tree);
