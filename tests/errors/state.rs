@@ -1,5 +1,5 @@
 //! State values that no stream has written: a start or the next record of their boundary refuses them.
-//! All were found by `scripts/fuzz`.
+//! Found by `scripts/fuzz`, or while its targets were written (docs/fuzzing.md).
 
 use memsluice::config::Backend;
 use memsluice::error::Code;
