@@ -17,7 +17,7 @@ use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Reader, TopicIds, last_record, read, reader, refused, watermarks};
+use crate::source::{Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks};
 use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ impl Readers {
         Ok(Self {
             uncommitted: reader(client, "read_uncommitted", "memsluice-watermarks")?,
             committed: reader(client, "read_committed", "memsluice-restore")?,
-            offsets: reader(client, "read_committed", group)?,
+            offsets: group_reader(client, group)?,
         })
     }
 }
