@@ -133,6 +133,12 @@ pub struct Parsed {
     pub number: Option<u64>,
 }
 
+/// Whether a key of the changelog is one of this unit.
+#[must_use]
+pub fn of_unit(key: &[u8], partition: i32) -> bool {
+    key.get(1..5) == Some(partition.to_be_bytes().as_slice()) && key.first().copied().is_some_and(Kind::is_logged)
+}
+
 /// Takes a key of the changelog apart; `None` when it isn't one.
 #[must_use]
 pub fn parse(key: &[u8]) -> Option<Parsed> {

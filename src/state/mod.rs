@@ -18,14 +18,13 @@ use crate::error::Result;
 
 pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
-pub use keys::{Kind, Parsed, key, parse, prefix};
+pub use keys::{Kind, Parsed, key, of_unit, parse, prefix};
 pub use overlay::{Overlay, State};
 pub use plan::{DELETE_RETENTION_MS, UnitPlan};
 pub(crate) use restore::topic_key;
 pub use restore::{Progress, Restored, Restorer, Watch};
 pub use standby::Standby;
-pub use unit::{Chain, Positions, UnitMeta};
-pub(crate) use unit::{decode, encode};
+pub use unit::{Chain, Positions, UnitMeta, decode, encode};
 pub use view::View;
 
 /// A key and its new value; `None` deletes.

@@ -13,7 +13,7 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::inputs::Input;
-use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::DELETE_RETENTION_MS, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit, plan::DELETE_RETENTION_MS, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
@@ -387,8 +387,7 @@ pub(crate) fn topic_key(partition: i32, role: Role) -> Vec<u8> {
 /// A changelog record as a change of its unit.
 pub(super) fn change(m: &BorrowedMessage<'_>, partition: i32) -> Result<Change> {
     let key = m.key().unwrap_or_default();
-    let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
-    if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
+    if !of_unit(key, partition) {
         let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
         return Err(Error::new(Code::StateFormat, what));
     }

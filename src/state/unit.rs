@@ -13,7 +13,8 @@ const FORMAT: u8 = 1;
 /// Head of the decision chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Chain {
-    /// Number of the next decision.
+    /// Number of the next decision; at most 2^53, up to which JSON numbers are exact (RFC 8785).
+    #[serde(deserialize_with = "counter")]
     pub next_seq: u64,
     /// Hash of the last one; zeros before the first.
     pub head: [u8; 32],
@@ -24,6 +25,14 @@ pub struct Chain {
 pub struct UnitMeta {
     /// Chain head.
     pub chain: Chain,
+}
+
+/// What counts decisions; a larger number was never counted.
+const MAX_COUNT: u64 = 1 << 53;
+
+fn counter<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
+    let n = u64::deserialize(from)?;
+    if n <= MAX_COUNT { Ok(n) } else { Err(serde::de::Error::custom("a counter above 2^53")) }
 }
 
 /// Offsets of a unit, written with the data they belong to.
@@ -62,19 +71,37 @@ fn offsets_key(unit: i32) -> Vec<u8> {
 /// # Panics
 /// Never: the types here always serialise.
 #[must_use]
-pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![FORMAT]).unwrap_or_default()
 }
 
 /// Reads a value.
 ///
 /// # Errors
-/// `state_format` for another format byte or broken bytes.
-pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+/// `state_format` for another format byte, broken bytes, or bytes behind the value.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     match bytes.split_first() {
-        Some((&FORMAT, rest)) => {
-            postcard::from_bytes(rest).map_err(|e| Error::with(Code::StateFormat, "a state value is broken", e))
-        }
+        Some((&FORMAT, rest)) => match postcard::take_from_bytes(rest) {
+            Ok((value, [])) => Ok(value),
+            Ok(_) => Err(Error::new(Code::StateFormat, "a state value goes on behind its end")),
+            Err(e) => Err(Error::with(Code::StateFormat, "a state value is broken", e)),
+        },
         _ => Err(Error::new(Code::StateFormat, "a state value has an unknown format")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_written_is_read() {
+        let meta = UnitMeta { chain: Chain { next_seq: MAX_COUNT, head: [7; 32] } };
+        assert_eq!(decode::<UnitMeta>(&encode(&meta)).unwrap(), meta);
+        let longer = [encode(&meta), vec![0]].concat();
+        let beyond = encode(&UnitMeta { chain: Chain { next_seq: MAX_COUNT + 1, head: [7; 32] } });
+        for broken in [&longer[..], &beyond[..], &longer[..9], &[], &[2, 0]] {
+            assert_eq!(decode::<UnitMeta>(broken).unwrap_err().code(), Code::StateFormat, "{broken:?}");
+        }
     }
 }
