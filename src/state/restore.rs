@@ -178,7 +178,9 @@ impl Restorer {
             lost = 0;
         } else {
             let last = self.check_chain(db, partition)?;
-            lost = self.check_inputs(partition, &mut inputs, stored.as_ref(), last.as_ref())?;
+            // A store that was behind the changelog knows old offsets: a reset may have come since.
+            let current = stored.as_ref().filter(|_| replayed == 0);
+            lost = self.check_inputs(partition, &mut inputs, current, last.as_ref())?;
         }
         let topics = self.check_ids(db, partition)?;
         Ok(Some(Restored { changelog, inputs, topics, replayed, lost }))
