@@ -80,6 +80,8 @@ fn a_standby_takes_over_warm() {
         let data = support::generated(6_000, 3_000);
         bench.load(&data);
         let first = bench.spawn(Run::live("first"));
+        // Else the second one may own all units for a moment, and keep their state.
+        first.wait_for_log("restored", Duration::from_secs(60));
         let second = bench.spawn(Run::live("second"));
         bench.wait_for_input_decisions(6_000, Duration::from_secs(120));
         // The copy is at most a flush interval behind.
