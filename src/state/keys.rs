@@ -72,20 +72,6 @@ impl Kind {
         }
     }
 
-    /// Kinds whose keys carry a unit, the process-wide ones left out.
-    pub const OF_UNIT: [Kind; 10] = [
-        Kind::Offsets,
-        Kind::Unit,
-        Kind::Boundary,
-        Kind::HistorySlot,
-        Kind::Session,
-        Kind::SessionExpiry,
-        Kind::Active,
-        Kind::Topic,
-        Kind::Circuit,
-        Kind::Held,
-    ];
-
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {

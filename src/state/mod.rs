@@ -20,7 +20,7 @@ pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
 pub use keys::{Kind, Parsed, key, of_unit, parse, prefix};
 pub use overlay::{Overlay, State};
-pub use plan::{DELETE_RETENTION_MS, UnitPlan};
+pub use plan::UnitPlan;
 pub(crate) use restore::topic_key;
 pub use restore::{Progress, Restored, Restorer, Watch};
 pub use standby::Standby;

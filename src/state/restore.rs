@@ -13,11 +13,13 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::inputs::Input;
-use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit, plan::DELETE_RETENTION_MS, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit, unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks};
+use crate::source::{
+    DELETE_RETENTION_MS, Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks,
+};
 use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
