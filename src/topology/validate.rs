@@ -135,6 +135,9 @@ fn copartition(t: &Topology) -> Result<()> {
             );
         }
     }
+    if t.topic(Role::Meta).partitions != 1 || t.topic(Role::Meta).repartition == Repartition::Auto {
+        return fail(Code::TopologyBroadcastPartitions, "meta has exactly 1 partition".to_owned());
+    }
     for role in Role::ALL.into_iter().filter(|r| r.is_broadcast()) {
         let topic = t.topic(role);
         if !t.main.broadcast.contains(&role) || topic.partitions != 1 || topic.repartition == Repartition::Auto {
@@ -174,6 +177,7 @@ fn cleanup_and_keys(t: &Topology) -> Result<()> {
             Role::DeadLetters => (Cleanup::Delete, KeyKind::Original),
             Role::Changelog => (Cleanup::Compact, KeyKind::State),
             Role::Calibrations | Role::Honeypots => (Cleanup::Compact, KeyKind::Version),
+            Role::Meta => (Cleanup::Compact, KeyKind::Meta),
         };
         let topic = t.topic(role);
         if topic.cleanup != cleanup {
