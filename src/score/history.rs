@@ -167,10 +167,12 @@ mod tests {
     #[test]
     fn a_ring_shrinks_to_a_divisor_and_to_nothing_else() {
         let all = |before, after| {
-            (0..3 * before).all(|p| (0..3 * before).all(|m| {
-                let (running, restored) = resized(before, after, p, m);
-                running == restored
-            }))
+            (0..3 * before).all(|p| {
+                (0..3 * before).all(|m| {
+                    let (running, restored) = resized(before, after, p, m);
+                    running == restored
+                })
+            })
         };
         assert!(all(12, 12) && all(12, 6) && all(12, 4) && all(12, 1));
         for (before, after) in [(12, 5), (12, 8), (12, 11), (6, 12), (6, 7)] {

@@ -194,7 +194,7 @@ fn effect(path: &str, old: &str, new: &str) -> (Effect, &'static str) {
             (Rolling, "fewer than are held now: the next held record stops the stream (held_keys_full)")
         }
         ["breaker", ..] => (Rolling, "circuits keep their last 64 outcomes; the new rules judge them"),
-        ["topics", role, field] => topic(role, field, old, new),
+        ["topics", role, field, ..] => topic(role, field, old, new),
         ["policy"] => (Rolling, "decisions name the policy they were made under"),
         ["secret"] => (
             Rolling,

@@ -24,6 +24,9 @@ const UNIT_TOPICS: [Role; 8] = [
 
 /// Checks all rules; the first broken one is the error.
 pub(super) fn validate(t: &Topology) -> Result<()> {
+    if !crate::schema::valid_part(&t.main.application) {
+        return fail(Code::TopologyLimits, "application must match [A-Za-z0-9._-]{1,128}".into());
+    }
     topics_declared(t)?;
     names(t)?;
     copartition(t)?;
@@ -235,9 +238,6 @@ fn group(t: &Topology) -> Result<()> {
 
 fn limits(t: &Topology) -> Result<()> {
     let (l, m) = (&t.main.limits, &t.main.memsad);
-    if !crate::schema::valid_part(&t.main.application) {
-        return fail(Code::TopologyLimits, "application must match [A-Za-z0-9._-]{1,128}".into());
-    }
     if l.max_output_bytes < 4096 || l.max_record_bytes < 1024 || l.in_flight_bytes < 1 << 20 || l.cache_bytes < 1 << 20
     {
         return fail(
