@@ -11,15 +11,19 @@ mod describe;
 mod error;
 mod generate;
 mod kafka;
+mod keys;
+mod memory;
 mod murmur2;
 mod out;
 mod produce;
 mod read;
 mod roof;
 mod self_test;
+mod soak;
 mod time;
 mod topics;
 mod verify;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -51,6 +55,14 @@ enum Command {
     CommitLatency(commit_latency::Args),
     DescribeOutputs(describe::Args),
     SelfTest(self_test::Args),
+    Soak(soak::Args),
+    Memory(memory::Args),
+    #[command(hide = true)]
+    Keys(keys::Args),
+    #[command(hide = true)]
+    Watch(watch::Args),
+    #[command(hide = true)]
+    Behind(watch::BehindArgs),
     #[command(hide = true)]
     Topics(topics::Args),
 }
@@ -66,6 +78,11 @@ fn run(cli: &Cli, out: &Out) -> Result<bool> {
         Command::CommitLatency(args) => commit_latency::run(args, out),
         Command::DescribeOutputs(args) => describe::run(args, out),
         Command::SelfTest(args) => self_test::run(args, out),
+        Command::Soak(args) => soak::run(args, out),
+        Command::Memory(args) => memory::run(args, out),
+        Command::Keys(args) => keys::run(args, out),
+        Command::Watch(args) => watch::run(args, out),
+        Command::Behind(args) => watch::behind(args, out),
         Command::Topics(args) => topics::run(args, out),
     }
 }

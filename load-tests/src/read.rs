@@ -54,7 +54,7 @@ pub(crate) struct Bounds {
 }
 
 /// Reads whole topics of one cluster.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     /// Bootstrap servers.
     pub(crate) bootstrap: &'a str,

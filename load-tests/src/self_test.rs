@@ -17,10 +17,12 @@ use crate::read::Isolation;
 use crate::topics;
 use crate::verify;
 
-const TOPICS: [&str; 5] = ["memory-writes", "decisions", "committed-memory", "quarantine", "dead-letters"];
+const TOPICS: [&str; 6] = ["memory-writes", "decisions", "committed-memory", "quarantine", "dead-letters", "attacks"];
 const PARTITIONS: i32 = 2;
 /// Inputs of each partition.
 const INPUTS: i64 = 40;
+/// Inputs of an aborted transaction behind them.
+const ABORTED: i64 = 4;
 /// The input that the fault strikes.
 const STRUCK: (i32, i64) = (1, 8);
 
@@ -51,12 +53,15 @@ enum Fault {
     Unknown,
     Misplaced,
     Malformed,
+    NoFinding,
+    AbortedInput,
+    AbortedHead,
 }
 
 /// Fault and the counts that it must raise.
-const CASES: [(Fault, &[&str]); 13] = [
+const CASES: [(Fault, &[&str]); 16] = [
     (Fault::None, &[]),
-    (Fault::Uncommitted, &["duplicate", "torn", "out_of_order", "chain_broken"]),
+    (Fault::Uncommitted, &["duplicate", "torn", "aborted_read", "out_of_order", "chain_broken"]),
     (Fault::Lost, &["lost"]),
     (Fault::Duplicate, &["duplicate"]),
     (Fault::NoOutput, &["torn"]),
@@ -68,6 +73,9 @@ const CASES: [(Fault, &[&str]); 13] = [
     (Fault::Unknown, &["unknown_input", "misplaced"]),
     (Fault::Misplaced, &["misplaced"]),
     (Fault::Malformed, &["lost", "torn", "chain_broken", "malformed"]),
+    (Fault::NoFinding, &["torn"]),
+    (Fault::AbortedInput, &["aborted_read"]),
+    (Fault::AbortedHead, &["aborted_read", "chain_broken"]),
 ];
 
 /// One case.
@@ -108,12 +116,19 @@ fn case(bootstrap: &str, prefix: &str, fault: Fault, out: &Out) -> Result<Vec<&'
 fn inputs(bootstrap: &str, prefix: &str) -> Result<()> {
     let producer = producer(bootstrap, None, &[])?;
     let topic = format!("{prefix}memory-writes");
-    for partition in 0..PARTITIONS {
-        for _ in 0..INPUTS {
-            send(&producer, BaseRecord::to(&topic).partition(partition).key("t/s").payload("{}"))?;
+    let send_all = |producer: &Counted, count: i64| {
+        for partition in 0..PARTITIONS {
+            for _ in 0..count {
+                send(producer, BaseRecord::to(&topic).partition(partition).key("t/s").payload("{}"))?;
+            }
         }
-    }
-    drain(&producer)
+        drain(producer)
+    };
+    send_all(&producer, INPUTS)?;
+    let aborting = crate::kafka::producer(bootstrap, Some(&format!("{prefix}inputs")), &[])?;
+    aborting.begin_transaction().doing("begin_transaction")?;
+    send_all(&aborting, ABORTED)?;
+    aborting.abort_transaction(CALL).doing("abort_transaction")
 }
 
 /// Writes decisions and outputs as memsluice does.
@@ -135,9 +150,12 @@ impl<'a> Decider<'a> {
     /// aborted records stand inside and at the very end of the logs.
     fn all(mut self) -> Result<()> {
         self.transaction(0, INPUTS / 2, false)?;
-        self.chains.clear();
+        if self.fault != Fault::AbortedHead {
+            self.chains.clear();
+        }
         self.transaction(0, INPUTS / 2, true)?;
-        self.transaction(INPUTS / 2, INPUTS, true)?;
+        let all = if self.fault == Fault::AbortedInput { INPUTS + 1 } else { INPUTS };
+        self.transaction(INPUTS / 2, all, true)?;
         self.transaction(0, INPUTS / 2, false)
     }
 
@@ -168,7 +186,9 @@ impl<'a> Decider<'a> {
     fn one(&mut self, partition: i32, offset: i64) -> Result<()> {
         let struck = (partition, offset) == STRUCK;
         let fault = if struck { self.fault } else { Fault::None };
-        // The struck input is an allowed one.
+        // The struck input is an allowed one; the held one behind it lacks its finding.
+        let fault =
+            if (partition, offset - 1) == STRUCK && self.fault == Fault::NoFinding { self.fault } else { fault };
         let (verdict, topic) = match offset % 4 {
             0 => ("allow", "committed-memory"),
             1 => ("quarantine", "quarantine"),
@@ -180,6 +200,9 @@ impl<'a> Decider<'a> {
             Fault::NoOutput => {}
             Fault::WrongOutput => self.output("quarantine", partition, offset)?,
             _ => self.output(topic, partition, offset)?,
+        }
+        if matches!(verdict, "quarantine" | "block") && fault != Fault::NoFinding {
+            self.finding(partition, offset)?;
         }
         let stands = if fault == Fault::Misplaced { 0 } else { partition };
         match fault {
@@ -211,6 +234,15 @@ impl<'a> Decider<'a> {
         };
         let topic = format!("{}{topic}", self.prefix);
         send(&self.producer, BaseRecord::to(&topic).partition(partition).key("k").payload("{}").headers(headers))
+    }
+
+    fn finding(&self, partition: i32, offset: i64) -> Result<()> {
+        let prefix = self.prefix;
+        let value = format!(
+            r#"{{"finding_info":{{"types":["memory-poisoning"]}},"metadata":{{}},"evidences":[{{"data":{{"input":"{prefix}memory-writes-{partition}@{offset}"}}}}],"unmapped":{{"boundary":"t/s"}}}}"#
+        );
+        let topic = format!("{prefix}attacks");
+        send(&self.producer, BaseRecord::to(&topic).partition(partition).key("k").payload(&value))
     }
 
     fn decision(&mut self, stands: i32, of: i32, offset: i64, verdict: &str, fault: Fault) -> Result<()> {

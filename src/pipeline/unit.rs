@@ -263,8 +263,9 @@ impl Unit {
         }
         let prefix = key(Kind::SessionExpiry, self.partition, &[b.as_str()], None, &[]);
         let due = state.scan(&prefix, SWEEP)?;
-        let full = due.len() == SWEEP;
-        let mut next = if full { Millis::MIN } else { Millis::MAX };
+        // Entries stand in the order of their times: behind the first that isn't due none is.
+        let mut last = due.len() < SWEEP;
+        let mut next = Millis::MAX;
         for (entry, _) in due {
             let rest = &entry[prefix.len()..];
             let (Some(bits), Some(name)) = (rest.get(..8), rest.get(8..rest.len().saturating_sub(1))) else {
@@ -273,6 +274,7 @@ impl Unit {
             let closes = bits_time(bits);
             if closes >= now {
                 next = next.min(closes);
+                last = true;
                 break;
             }
             let session = String::from_utf8_lossy(name).into_owned();
@@ -292,7 +294,7 @@ impl Unit {
                 next = next.min(closes);
             }
         }
-        self.next_expiry.insert(b.clone(), next);
+        self.next_expiry.insert(b.clone(), if last { next } else { Millis::MIN });
         Ok(())
     }
 }

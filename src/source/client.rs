@@ -101,7 +101,18 @@ pub(super) fn reader_config(client: &ClientConfig, isolation: &str, group: &str)
     c
 }
 
-/// Makes a reader under an isolation level; `group` names whose committed offsets it may ask for.
+/// Makes a reader that asks for the committed offsets of a group, whichever the stream's is.
+///
+/// # Errors
+/// `config_invalid`.
+pub fn group_reader(client: &ClientConfig, group: &str) -> Result<Reader> {
+    let mut c = client.clone();
+    c.set("group.id", group);
+    reader(&c, "read_committed", group)
+}
+
+/// Makes a reader under an isolation level. It carries the stream's group where the client names one, so
+/// that it needs no right of its own; else `group`.
 ///
 /// # Errors
 /// `config_invalid`.

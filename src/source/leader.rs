@@ -18,8 +18,9 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::Fetched;
-use super::client::{Reader, reader};
+use super::client::{Reader, group_reader};
 use super::kafka::record;
+use super::refusal::refused;
 use super::snapshot::GroupMetadata;
 use super::tail::{Bounds, last_record, watermarks};
 use crate::clock::monotonic;
@@ -302,8 +303,8 @@ impl SourceOffsets {
     pub fn new(o: &LeaderOptions<'_>, stream: &str) -> Result<Self> {
         let source = o.topology.source(o.role);
         Ok(Self {
-            flow: reader(o.client, "read_committed", o.group)?,
-            stream: reader(o.client, "read_committed", stream)?,
+            flow: group_reader(o.client, o.group)?,
+            stream: group_reader(o.client, stream)?,
             source: source.name.clone(),
             partitions: source.partitions,
         })
@@ -348,7 +349,11 @@ impl SourceOffsets {
     /// # Errors
     /// `broker_unreachable`.
     pub fn was_read(&self) -> Result<bool> {
-        Ok(!self.of(&self.flow)?.is_empty())
+        match self.of(&self.flow) {
+            // Who may not see the flow's group has never run one.
+            Err(e) if e.code() == Code::AccessDenied => Ok(false),
+            offsets => Ok(!offsets?.is_empty()),
+        }
     }
 
     fn of(&self, group: &Reader) -> Result<BTreeMap<i32, i64>> {
@@ -356,7 +361,9 @@ impl SourceOffsets {
         for partition in 0..self.partitions {
             list.add_partition(&self.source, partition);
         }
-        let unreachable = |e| Error::with(Code::BrokerUnreachable, "committed offsets can't be read", e);
+        let unreachable = |e: KafkaError| {
+            refused(&e, Code::BrokerUnreachable, "committed offsets can't be read", "READ on the flow's group")
+        };
         let found = group.committed_offsets(list, CALL).map_err(unreachable)?;
         let mut offsets = BTreeMap::new();
         for p in found.elements() {

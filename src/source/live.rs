@@ -13,6 +13,7 @@ use super::client::{Reader, reader, without_group};
 use super::connect::connect;
 use super::internal;
 use super::refusal::{is_denied, refused};
+use super::tail::passing;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Role, Timestamps, Topology};
 
@@ -122,9 +123,12 @@ pub(super) fn describe(client: &ClientConfig, names: &[&str]) -> Result<Vec<Conf
     let (admin, runtime) = admin(client)?;
     let resources: Vec<ResourceSpecifier<'_>> = names.iter().map(|n| ResourceSpecifier::Topic(n)).collect();
     let options = AdminOptions::new().request_timeout(Some(CALL));
-    let answers = runtime
-        .block_on(admin.describe_configs(&resources, &options))
-        .map_err(|e| Error::with(Code::BrokerRefused, "topic settings can't be read", e))?;
+    let answers = runtime.block_on(admin.describe_configs(&resources, &options)).map_err(|e| {
+        // A broker that is away refuses nothing.
+        let away = e.rdkafka_error_code().is_some_and(passing);
+        let code = if away { Code::BrokerUnreachable } else { Code::BrokerRefused };
+        Error::with(code, "topic settings can't be read", e)
+    })?;
     names
         .iter()
         .zip(answers)

@@ -9,7 +9,7 @@ use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Reader, reader};
+use super::client::{Reader, group_reader, reader};
 use super::kafka::record;
 use super::{Bounds, Fetched, GroupMetadata, read, watermarks};
 use crate::clock::{Millis, monotonic, parse_rfc3339};
@@ -188,7 +188,7 @@ impl Group {
     /// # Errors
     /// `config_invalid`.
     pub fn new(client: &ClientConfig, name: &str) -> Result<Self> {
-        Ok(Self { name: name.to_owned(), consumer: reader(client, "read_committed", name)? })
+        Ok(Self { name: name.to_owned(), consumer: group_reader(client, name)? })
     }
 
     /// Its name.

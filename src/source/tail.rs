@@ -22,6 +22,8 @@ use crate::topology::{Role, Topology};
 
 /// Longest wait for one answer.
 const CALL: Duration = Duration::from_secs(20);
+/// One question within it.
+const ASK: Duration = Duration::from_secs(5);
 /// Longest wait for a read to get on.
 const STALL: Duration = Duration::from_secs(60);
 
@@ -42,7 +44,7 @@ pub struct Bounds {
 pub fn watermarks(consumer: &Reader, topic: &str, partition: i32) -> Result<Bounds> {
     let until = monotonic() + CALL;
     loop {
-        match consumer.fetch_watermarks(topic, partition, CALL) {
+        match consumer.fetch_watermarks(topic, partition, ASK) {
             Ok((low, high)) => return Ok(Bounds { low, high }),
             Err(e) if e.rdkafka_error_code().is_some_and(passing) && monotonic() < until => {
                 describable(consumer, topic)?;

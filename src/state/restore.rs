@@ -17,7 +17,7 @@ use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::D
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Reader, TopicIds, last_record, read, reader, refused, watermarks};
+use crate::source::{Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks};
 use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
@@ -59,14 +59,30 @@ pub struct Progress {
 /// Told how a restore gets on, at least each second; `false` cancels it.
 pub type Watch<'a> = &'a dyn Fn(Progress) -> bool;
 
-/// Restores units.
-pub struct Restorer {
+/// The clients that a restore reads by.
+struct Readers {
     /// read_uncommitted: sees the high watermark.
     uncommitted: Reader,
     /// read_committed: sees the last stable offset and what is committed.
     committed: Reader,
     /// Of the group, never subscribed: its committed offsets (require stable).
     offsets: Reader,
+}
+
+impl Readers {
+    fn new(client: &ClientConfig, group: &str) -> Result<Self> {
+        Ok(Self {
+            uncommitted: reader(client, "read_uncommitted", "memsluice-watermarks")?,
+            committed: reader(client, "read_committed", "memsluice-restore")?,
+            offsets: group_reader(client, group)?,
+        })
+    }
+}
+
+/// Restores units.
+pub struct Restorer {
+    readers: Readers,
+    make: Box<dyn Fn() -> Result<Readers> + Send>,
     /// Absent for the mock broker, which has none.
     ids: Option<TopicIds>,
     changelog: String,
@@ -94,10 +110,13 @@ impl Restorer {
     /// `config_invalid`.
     pub fn new(client: &ClientConfig, group: &str, topology: &Topology) -> Result<Self> {
         let inputs = [Role::RetrievalLogs, Role::MemoryWrites];
+        let make = {
+            let (client, group) = (client.clone(), group.to_owned());
+            Box::new(move || Readers::new(&client, &group))
+        };
         Ok(Self {
-            uncommitted: reader(client, "read_uncommitted", "memsluice-watermarks")?,
-            committed: reader(client, "read_committed", "memsluice-restore")?,
-            offsets: reader(client, "read_committed", group)?,
+            readers: make()?,
+            make,
             ids: None,
             delete_retention: DELETE_RETENTION_MS,
             changelog: topology.name(Role::Changelog).to_owned(),
@@ -123,6 +142,16 @@ impl Restorer {
         self
     }
 
+    /// Takes new clients: one that lost a broker may not find its partitions again (UnknownPartition for
+    /// minutes, where a new one knows them at once).
+    ///
+    /// # Errors
+    /// `config_invalid`.
+    pub fn renew(&mut self) -> Result<()> {
+        self.readers = (self.make)()?;
+        Ok(())
+    }
+
     /// Restores one unit into the store; `None` when cancelled, with what was replayed kept.
     ///
     /// # Errors
@@ -130,7 +159,7 @@ impl Restorer {
     /// `state_failed`, `state_format`.
     pub fn unit(&self, db: &mut Db, partition: i32, watch: Watch<'_>) -> Result<Option<Restored>> {
         let mut inputs = self.committed(partition)?;
-        let target = watermarks(&self.uncommitted, &self.changelog, partition)?;
+        let target = watermarks(&self.readers.uncommitted, &self.changelog, partition)?;
         if !watch(Progress { unit: partition, replayed: 0, remaining: 0 }) {
             return Ok(None);
         }
@@ -193,6 +222,7 @@ impl Restorer {
             self.inputs.iter().map(|(_, n)| n.as_str()).collect::<Vec<_>>().join(" and ")
         );
         let found = self
+            .readers
             .offsets
             .committed_offsets(list, CALL)
             .map_err(|e| refused(&e, Code::BrokerUnreachable, "committed offsets can't be read", &right))?;
@@ -227,7 +257,7 @@ impl Restorer {
             let by_decision = last.and_then(|d| d.body.input_vector.get(name).copied());
             let decided = local.max(by_decision).unwrap_or(-1);
             let committed = inputs.get(role).copied().unwrap_or(-1);
-            let log = watermarks(&self.committed, name, partition)?;
+            let log = watermarks(&self.readers.committed, name, partition)?;
             let start = Input { topic: name, partition, committed, decided, log }.start(self.on_out_of_range)?;
             inputs.insert(*role, start.offset);
             lost += start.lost;
@@ -278,7 +308,7 @@ impl Restorer {
             return Ok(None);
         }
         // The committed end is at or behind the target now, so reading to it passes the target.
-        let through = read(&self.committed, &self.changelog, partition, from, |m| {
+        let through = read(&self.readers.committed, &self.changelog, partition, from, |m| {
             let Some(m) = m else {
                 return Ok(go_on(watch(progress(next, count))));
             };
@@ -301,7 +331,7 @@ impl Restorer {
     fn wait_stable(&self, partition: i32, target: i64, watch: Watch<'_>) -> Result<bool> {
         let until = monotonic() + STALL;
         loop {
-            let high = watermarks(&self.committed, &self.changelog, partition)?.high;
+            let high = watermarks(&self.readers.committed, &self.changelog, partition)?.high;
             if high >= target {
                 return Ok(true);
             }
@@ -325,7 +355,7 @@ impl Restorer {
             Some(bytes) => super::decode(&bytes)?,
             None => UnitMeta::default(),
         };
-        let Some(last) = last_record(&self.committed, &self.decisions, partition)? else {
+        let Some(last) = last_record(&self.readers.committed, &self.decisions, partition)? else {
             // Retention may have emptied the topic.
             return Ok(None);
         };

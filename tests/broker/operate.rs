@@ -170,7 +170,7 @@ fn dead_letters_are_redriven_once() {
     std::fs::write(&fixed, format!(r#"{{{good},"content":"hello","origin":"user_input"}}"#)).unwrap();
     let origin = at("unknown_origin");
     bench.cli_ok(&["dlq", "redrive", "--at", &origin, "--edit", fixed.to_str().unwrap(), "--execute"]);
-    let done = &bench.json(&["dlq", "redrive", "--execute"])[0];
+    let done = bench.json(&["dlq", "redrive", "--execute"]).pop().unwrap();
     assert_eq!((&done["done"]["handled"], &done["done"]["incomplete"]), (&3.into(), &1.into()), "{done}");
     for _ in 0..2 {
         let again = &bench.json(&["dlq", "redrive", "--execute"]);

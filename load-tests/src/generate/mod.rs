@@ -1,7 +1,7 @@
 //! `generate`: seeded load.
 
-mod rng;
-mod text;
+pub(crate) mod rng;
+pub(crate) mod text;
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -184,12 +184,14 @@ fn beside(out: &Path, given: Option<&PathBuf>, what: &str) -> PathBuf {
 /// Boundary i gets a name that lands in partition i mod `partitions`.
 fn boundaries(args: &Args) -> Vec<Boundary> {
     let mut rng = Rng::new(args.seed, 0);
-    let name = |i: u32| {
-        let fits =
-            |store: &String| partition(format!("{TENANT}/{store}").as_bytes(), args.partitions) == i % args.partitions;
-        (0_u32..).map(|n| format!("b{i}-{n}")).find(fits).unwrap_or_default()
-    };
-    (0..args.boundaries).map(|i| Boundary { store: name(i), centre: direction(&mut rng) }).collect()
+    let make = |i| Boundary { store: store(TENANT, i, args.partitions), centre: direction(&mut rng) };
+    (0..args.boundaries).map(make).collect()
+}
+
+/// Name of store i of a tenant, such that their boundary lands in partition i mod `partitions`.
+pub(crate) fn store(tenant: &str, i: u32, partitions: u32) -> String {
+    let fits = |store: &String| partition(format!("{tenant}/{store}").as_bytes(), partitions) == i % partitions;
+    (0_u32..).map(|n| format!("b{i}-{n}")).find(fits).unwrap_or_default()
 }
 
 /// Writes `count` lines; returns their bytes without line ends.

@@ -24,6 +24,11 @@ impl Chain {
         Self { next: whole.then_some((0, [0; 32])) }
     }
 
+    /// Number of the next record and hash of the last, as far as they are known.
+    pub(crate) fn head(&self) -> Option<(u64, [u8; 32])> {
+        self.next
+    }
+
     /// Whether `link` follows and its hash is that of `body`, byte for byte. Goes on from what the record
     /// says, so that one break counts once.
     pub(crate) fn follows(&mut self, link: &Link, body: &[u8]) -> bool {

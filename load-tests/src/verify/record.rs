@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -40,12 +41,13 @@ pub(crate) struct Input<'a> {
     pub(crate) offset: i64,
 }
 
-/// Scores in units of 1 / 32767^2.
+/// Scores in units of 1 / 32767^2, over `m` queries.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-struct Memsad {
-    s_max: Option<i64>,
-    s_mean: Option<i64>,
-    s_comb: Option<i64>,
+pub(crate) struct Memsad {
+    pub(crate) m: Option<i64>,
+    pub(crate) s_max: Option<i64>,
+    pub(crate) s_mean: Option<i64>,
+    pub(crate) s_comb: Option<i64>,
 }
 
 /// The body of a decision.
@@ -62,7 +64,10 @@ pub(crate) struct Body<'a> {
     record_id: Option<String>,
     tenant: Option<String>,
     store: Option<String>,
-    memsad: Option<Memsad>,
+    pub(crate) memsad: Option<Memsad>,
+    /// Next offset of each input of the unit, by topic.
+    #[serde(default)]
+    pub(crate) input_vector: BTreeMap<String, i64>,
 }
 
 /// One line of a dump.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Findings that are named; the rest is counted only.
-const NAMED: usize = 20;
+/// Findings of one kind that are named; the rest is counted only.
+const NAMED: usize = 5;
 
 /// Words of `verdict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,14 +19,21 @@ pub(crate) enum Verdict {
 }
 
 /// A topic that a write can end in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Committed = 0,
     Quarantine = 1,
     DeadLetters = 2,
+    /// Findings that name a held write.
+    Findings = 3,
 }
 
 impl Verdict {
+    /// Whether the write is held, so that there is a finding.
+    fn held(self) -> bool {
+        matches!(self, Verdict::Quarantine | Verdict::Block)
+    }
+
     fn place(self) -> Place {
         match self {
             Verdict::Allow | Verdict::Redact => Place::Committed,
@@ -47,6 +54,8 @@ pub(crate) struct Counts {
     pub(crate) committed: u64,
     pub(crate) quarantined: u64,
     pub(crate) dead_letters: u64,
+    /// Findings about held writes.
+    pub(crate) findings: u64,
     /// Dead letters of other inputs, such as retrieval-logs: they have no decision.
     pub(crate) other_dead_letters: u64,
     /// Decisions whose input is below the start of its log: retention took it.
@@ -57,6 +66,10 @@ pub(crate) struct Counts {
     pub(crate) passed_over: u64,
     /// Marks of redriven or skipped dead letters.
     pub(crate) marks: u64,
+    /// Records of aborted transactions, in all topics.
+    pub(crate) aborted_records: u64,
+    /// Units of members' local states that were compared with the changelog.
+    pub(crate) local_units: u64,
     /// Partitions with an open transaction when reading began.
     pub(crate) open_partitions: u64,
 
@@ -66,8 +79,14 @@ pub(crate) struct Counts {
     pub(crate) duplicate: u64,
     /// Inputs whose decision and outputs disagree.
     pub(crate) torn: u64,
-    /// Decisions on an earlier offset than the decision before them.
+    /// Records of aborted transactions that are seen, decided on or built on.
+    pub(crate) aborted_read: u64,
+    /// Decisions and outputs on an earlier offset than the one before them.
     pub(crate) out_of_order: u64,
+    /// Scores, keys of the changelog and members' units that are not what inputs and changelog say.
+    pub(crate) state_diverged: u64,
+    /// Verdicts that the inputs don't ask for.
+    pub(crate) wrong_verdict: u64,
     /// Decisions that don't continue the chain of their partition.
     pub(crate) chain_broken: u64,
     /// Decisions on an input that does not exist.
@@ -80,12 +99,15 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// The counts that must be zero.
-    pub(crate) fn faults(&self) -> [(&'static str, u64); 8] {
+    pub(crate) fn faults(&self) -> [(&'static str, u64); 11] {
         [
             ("lost", self.lost),
             ("duplicate", self.duplicate),
             ("torn", self.torn),
+            ("aborted_read", self.aborted_read),
             ("out_of_order", self.out_of_order),
+            ("state_diverged", self.state_diverged),
+            ("wrong_verdict", self.wrong_verdict),
             ("chain_broken", self.chain_broken),
             ("unknown_input", self.unknown_input),
             ("misplaced", self.misplaced),
@@ -98,8 +120,10 @@ impl Counts {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     input: bool,
+    /// The input's transaction was aborted.
+    aborted: bool,
     decisions: u8,
-    outputs: [u8; 3],
+    outputs: [u8; 4],
     verdict: Option<Verdict>,
     /// A reset moved past it.
     passed_over: bool,
@@ -108,9 +132,10 @@ struct Seen {
 impl Seen {
     /// Whether the outputs are not exactly what the last decision says.
     fn torn(&self) -> bool {
-        let mut expected = [0; 3];
+        let mut expected = [0; 4];
         if let Some(verdict) = self.verdict {
             expected[verdict.place() as usize] = 1;
+            expected[Place::Findings as usize] = u8::from(verdict.held());
         }
         self.outputs != expected
     }
@@ -127,14 +152,16 @@ struct Unit {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     units: BTreeMap<i32, Unit>,
-    /// Offset of the last decision, by the partition it stands in and its input's.
-    last: BTreeMap<(i32, i32), i64>,
+    /// Offset of the last decision or output, by its place, its partition and its input's.
+    last: BTreeMap<(Option<Place>, i32, i32), i64>,
     /// Outputs don't stand in the partition of their input.
     repartitioned: bool,
     /// The counts so far; `finish` fills in those that need all topics.
     pub(crate) counts: Counts,
     /// The first findings in words.
     pub(crate) named: Vec<String>,
+    /// How many of each kind were named.
+    kinds: BTreeMap<String, usize>,
 }
 
 impl Tally {
@@ -149,10 +176,14 @@ impl Tally {
         self.units.insert(partition, Unit { low, slots: vec![Seen::default(); length] });
     }
 
-    /// Names a finding, if there is room.
+    /// Names a finding, if there is room for one more of its kind (the words before the colon).
     pub(crate) fn name(&mut self, text: impl FnOnce() -> String) {
-        if self.named.len() < NAMED {
-            self.named.push(text());
+        let text = text();
+        let kind = text.split(':').next().unwrap_or_default().to_owned();
+        let count = self.kinds.entry(kind).or_default();
+        *count += 1;
+        if *count <= NAMED {
+            self.named.push(text);
         }
     }
 
@@ -166,6 +197,33 @@ impl Tally {
         self.counts.inputs += 1;
         if let Some(seen) = self.slot(partition, offset) {
             seen.input = true;
+        }
+    }
+
+    /// An input whose transaction was aborted.
+    pub(crate) fn aborted_input(&mut self, partition: i32, offset: i64) {
+        if let Some(seen) = self.slot(partition, offset) {
+            seen.aborted = true;
+        }
+    }
+
+    /// A record that only an aborted transaction has was seen or built on.
+    pub(crate) fn aborted_read(&mut self, what: impl FnOnce() -> String) {
+        self.counts.aborted_read += 1;
+        self.name(|| format!("aborted_read: {}", what()));
+    }
+
+    /// A score or a key of the state is not what it should be.
+    pub(crate) fn diverged(&mut self, what: &str) {
+        self.counts.state_diverged += 1;
+        self.name(|| format!("state_diverged: {what}"));
+    }
+
+    fn ordered(&mut self, place: Option<Place>, partition: i32, of: i32, offset: i64) {
+        if self.last.insert((place, partition, of), offset).is_some_and(|last| last > offset) {
+            self.counts.out_of_order += 1;
+            let what = place.map_or_else(|| "decision".to_owned(), |p| format!("{p:?}"));
+            self.name(|| format!("out_of_order: {what} on {of}-{offset} after a later one"));
         }
     }
 
@@ -183,10 +241,7 @@ impl Tally {
 
     fn settled(&mut self, partition: i32, of: i32, offset: i64, verdict: Option<Verdict>) {
         self.placed("decision", partition, of, offset);
-        if self.last.insert((partition, of), offset).is_some_and(|last| last > offset) {
-            self.counts.out_of_order += 1;
-            self.name(|| format!("out_of_order: decision on {of}-{offset} after a later one"));
-        }
+        self.ordered(None, partition, of, offset);
         let Some(seen) = self.slot(of, offset) else {
             return self.unknown(of, offset);
         };
@@ -196,7 +251,7 @@ impl Tally {
 
     /// A reset: inputs from `next` on are decided anew; those from `before` to below it never were.
     pub(crate) fn restart(&mut self, partition: i32, next: i64, before: i64) {
-        self.last.remove(&(partition, partition));
+        self.last.remove(&(None, partition, partition));
         let Some(unit) = self.units.get_mut(&partition) else { return };
         for (slot, seen) in (unit.low..).zip(&mut unit.slots) {
             if slot >= next {
@@ -214,7 +269,9 @@ impl Tally {
             Place::Committed => &mut self.counts.committed,
             Place::Quarantine => &mut self.counts.quarantined,
             Place::DeadLetters => &mut self.counts.dead_letters,
+            Place::Findings => &mut self.counts.findings,
         } += 1;
+        self.ordered(Some(place), partition, of, offset);
         self.placed("output", partition, of, offset);
         if let Some(seen) = self.slot(of, offset) {
             let count = &mut seen.outputs[place as usize];
@@ -267,7 +324,11 @@ impl Tally {
             self.counts.lost += 1;
             self.name(|| format!("lost: {partition}-{offset} has no decision"));
         }
-        if !seen.input && seen.decisions > 0 {
+        if seen.aborted && (seen.decisions > 0 || seen.outputs != [0; 4]) {
+            self.aborted_read(|| {
+                format!("{partition}-{offset} was aborted by its producer and has {} decisions", seen.decisions)
+            });
+        } else if !seen.input && seen.decisions > 0 {
             self.unknown_topic(&format!("{partition}-{offset}"));
         }
         if seen.decisions > 1 {
@@ -276,10 +337,10 @@ impl Tally {
         }
         if seen.torn() {
             self.counts.torn += 1;
-            let [committed, quarantine, dead] = seen.outputs;
+            let [committed, quarantine, dead, found] = seen.outputs;
             let verdict = seen.verdict;
             self.name(|| {
-                format!("torn: {partition}-{offset} is {verdict:?} with {committed} committed, {quarantine} quarantined, {dead} dead-lettered")
+                format!("torn: {partition}-{offset} is {verdict:?} with {committed} committed, {quarantine} quarantined, {dead} dead-lettered, {found} findings")
             });
         }
     }
@@ -310,6 +371,9 @@ mod tests {
         ] {
             tally.decision(partition, partition, offset, verdict);
             tally.output(verdict.place(), partition, partition, offset);
+            if verdict.held() {
+                tally.output(Place::Findings, partition, partition, offset);
+            }
         }
     }
 
@@ -415,6 +479,26 @@ mod tests {
     }
 
     #[test]
+    fn aborted_inputs_may_not_be_decided() {
+        let mut tally = tally();
+        complete(&mut tally);
+        tally.partition(2, 0, 2);
+        tally.aborted_input(2, 0);
+        tally.aborted_input(2, 1);
+        tally.decision(2, 2, 1, Verdict::Allow);
+        tally.output(Place::Committed, 2, 2, 1);
+        assert_eq!(faults(tally), [("aborted_read", 1)]);
+    }
+
+    #[test]
+    fn a_held_write_has_one_finding() {
+        let mut tally = tally();
+        complete(&mut tally);
+        tally.output(Place::Findings, 0, 0, 12);
+        assert_eq!(faults(tally), [("torn", 1)]);
+    }
+
+    #[test]
     fn order_and_partition() {
         let mut tally = tally();
         for offset in [12, 10, 11] {
@@ -425,7 +509,7 @@ mod tests {
             tally.decision(0, 1, offset, Verdict::Allow);
             tally.output(Place::Committed, 1, 1, offset);
         }
-        assert_eq!(faults(tally), [("out_of_order", 1), ("misplaced", 2)]);
+        assert_eq!(faults(tally), [("out_of_order", 2), ("misplaced", 2)]);
     }
 
     /// Behind a repartition an input's outputs stand elsewhere; order and count are checked all the same.
@@ -439,8 +523,9 @@ mod tests {
         for offset in [0, 1, 1] {
             tally.decision(4, 1, offset, Verdict::Block);
             tally.output(Place::Quarantine, 4, 1, offset);
+            tally.output(Place::Findings, 4, 1, offset);
         }
-        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1), ("out_of_order", 1)]);
+        assert_eq!(faults(tally), [("duplicate", 1), ("torn", 1), ("out_of_order", 2)]);
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Task {
                         return Ok(None);
                     }
                     std::thread::sleep(Duration::from_millis(500));
+                    self.p.restorer.renew()?;
                 }
                 result => return result,
             }
