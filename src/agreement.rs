@@ -268,14 +268,15 @@ impl<'a> MetaTopic<'a> {
             let Some(application) = change(&self.read()?)? else { return Ok(None) };
             match self.write(&mut producer, &application) {
                 Ok(()) => return Ok(Some(application)),
-                Err(e) if e.action == Action::Rebuild => {
-                    tracing::info!(error = %e.error, "another changes the meta record")
-                }
                 Err(e) => {
                     if let Err(abort) = producer.abort() {
-                        tracing::warn!(error = %abort.error, "the transaction ends by its timeout, or with the next change");
+                        tracing::debug!(error = %abort.error, "the next change ends the transaction");
                     }
-                    return Err(e.error);
+                    if e.action == Action::Stop {
+                        return Err(e.error);
+                    }
+                    // Fenced, or of unknown outcome: what is read next says which.
+                    tracing::info!(error = %e.error, "the meta record is changed once more");
                 }
             }
         }

@@ -120,7 +120,8 @@ fn first_members_that_start_together_agree() {
     let Some(bench) = Bench::new("upgrade-first") else { return };
     let all: Vec<_> = (0..4).map(|i| bench.spawn(Run::live_until_end(&format!("m{i}")))).collect();
     for running in all {
-        assert_eq!(running.wait(), Outcome::Exit(0));
+        let log = running.log.clone();
+        assert_eq!(running.wait(), Outcome::Exit(0), "{}", std::fs::read_to_string(log).unwrap());
     }
     let found = planned(&bench);
     assert_eq!(found["application"]["revision"], 1);
@@ -131,6 +132,7 @@ fn first_members_that_start_together_agree() {
 #[test]
 fn a_reset_puts_the_new_topology_in_force() {
     let Some(mut bench) = Bench::new("upgrade-reset") else { return };
+    bench.set("MEMSLUICE__STATE_DIR", bench.path("state-one").to_str().unwrap());
     bench.load(&generated(60, 40));
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     bench.replace_in_topology("history: 100 ", "history: 30 ");
