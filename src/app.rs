@@ -19,7 +19,7 @@ use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
     StartOptions, TopicIds,
 };
-use crate::state::{self, DELETE_RETENTION_MS, Db, Restorer, Standby, State};
+use crate::state::{self, Db, Restorer, Standby, State};
 use crate::telemetry::health;
 use crate::topology::{Role, Settings, Topology, agreed, fingerprint};
 
@@ -168,7 +168,7 @@ pub fn run(
         BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
         BrokerKind::Mock => None,
     };
-    let retention = retention.unwrap_or(DELETE_RETENTION_MS);
+    let retention = retention.unwrap_or(source::DELETE_RETENTION_MS);
     let standby = setup.topology.standby().then(|| Standby::start(&client, &setup.topology, db.clone(), retention));
     let standby = standby.transpose()?;
     let engine = setup.engine(secret, &embedder)?;

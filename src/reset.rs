@@ -109,7 +109,8 @@ pub fn chain_of(unit: i32, last: Option<&[u8]>) -> Result<Chain> {
     if computed != head {
         return Err(broken("does not hash to its entry_hash"));
     }
-    let next_seq = decision.chain.seq.checked_add(1).ok_or_else(|| broken("has no next number"))?;
+    let next_seq =
+        Some(decision.chain.seq).filter(|seq| *seq < 1 << 53).ok_or_else(|| broken("has no next number"))? + 1;
     Ok(Chain { next_seq, head })
 }
 

@@ -202,7 +202,7 @@ impl Circuit {
 
     fn push(&mut self, failed: bool) {
         self.history = self.history << 1 | u64::from(failed);
-        self.seen = (self.seen + 1).min(u64::BITS);
+        self.seen = self.seen.saturating_add(1).min(u64::BITS);
     }
 
     fn trips(&self, rules: &Rules) -> bool {

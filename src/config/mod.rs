@@ -167,10 +167,20 @@ impl Config {
         let environment =
             config::Environment::with_prefix("MEMSLUICE").prefix_separator("__").separator("__").try_parsing(false);
         readable_environment()?;
-        let built = builder
-            .add_source(environment)
-            .build()
-            .map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
+        Self::built(builder.add_source(environment))
+    }
+
+    /// Reads the text of a `memsluice.yaml` alone.
+    ///
+    /// # Errors
+    /// `config_invalid`.
+    pub fn parse(text: &str) -> Result<Self> {
+        Self::built(config::Config::builder().add_source(config::File::from_str(text, config::FileFormat::Yaml)))
+    }
+
+    fn built(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Result<Self> {
+        let built =
+            builder.build().map_err(|e| Error::with(Code::ConfigInvalid, "the configuration can't be read", e))?;
         let (origins, tree) = (effective::origins(&built.cache), built.cache.clone());
         let mut loaded: Self = built.try_deserialize().map_err(|e| {
             let cause = effective::without_values(&e.to_string(), &tree);

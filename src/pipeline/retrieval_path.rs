@@ -4,7 +4,7 @@ use super::engine::Taken;
 use super::{Engine, Unit, outputs};
 use crate::decode::Retrieval;
 use crate::embed::Encoded;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::schema::IdKind;
 use crate::session::{self, Observed, SessionState};
 use crate::sink::Output;
@@ -80,7 +80,7 @@ impl Engine {
             set_version: traps.version,
         };
         let key = key(Kind::Session, unit.partition, &[r.boundary.as_str(), &r.session_id], None, &[]);
-        let previous: Option<SessionState> = state.get(&key)?.map(|v| state::decode(&v)).transpose()?;
+        let previous = state.get(&key)?.map(|v| read_session(&v)).transpose()?;
         let known = previous.as_ref().is_some_and(|p| now <= p.closes_at(&self.sprt));
         let before = previous.as_ref().filter(|_| known).map_or((0, 0), |p| (p.suppressed, p.restarts));
         let (next, crossing) = session::observe(previous, &self.sprt, &observed);
@@ -99,4 +99,16 @@ impl Engine {
             crate::alert::extraction_session(uid, &r.boundary, &r.session_id, &r.principal, &self.sprt, &crossing);
         outputs::finding(self, unit.partition, &attack).map(Some)
     }
+}
+
+/// Reads the value of a session.
+///
+/// # Errors
+/// `state_format`.
+pub(super) fn read_session(value: &[u8]) -> Result<SessionState> {
+    let session: SessionState = state::decode(value)?;
+    if session.is_sound() {
+        return Ok(session);
+    }
+    Err(Error::new(Code::StateFormat, "a session has more hits than observations, or lists that are too long"))
 }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::meter::SessionCounts;
+use super::retrieval_path::read_session;
 use super::{Engine, Registry, gate};
 use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Boundary, Calibration, Scope, Versions};
+use crate::schema::{Boundary, Calibration, Scope, Vector, Versions};
 use crate::score::History;
 use crate::sink::Output;
 use crate::source::{At, partition_of};
@@ -52,6 +53,8 @@ pub struct Unit {
     unnoted: BTreeMap<Role, String>,
 }
 
+/// Largest number of a query in a history.
+const MAX_SEQ: u64 = 1 << 53;
 /// Sessions looked at in one sweep.
 const SWEEP: usize = 32;
 
@@ -283,7 +286,7 @@ impl Unit {
             let Some(value) = state.get(&session_key)? else {
                 continue;
             };
-            let known: crate::session::SessionState = state::decode(&value)?;
+            let known = read_session(&value)?;
             let closes = known.closes_at(engine.sprt());
             if closes < now {
                 state.delete(session_key);
@@ -314,7 +317,12 @@ fn load_history<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: 
     let mut entries = Vec::new();
     for (_, value) in state.scan(&prefix, usize::MAX)? {
         let (seq, bytes): (u64, Vec<u8>) = state::decode(&value)?;
-        entries.push((seq, bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()));
+        let components: Vec<i16> = bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect();
+        // Sums and products of unit vectors alone stay in range.
+        if seq > MAX_SEQ || Vector::from_unit(components.clone()).is_none() {
+            return Err(Error::new(Code::StateFormat, "a query of a history is broken"));
+        }
+        entries.push((seq, components));
     }
     Ok(History::restore(engine.dimension(), engine.history_capacity(), entries))
 }

@@ -121,6 +121,13 @@ impl SessionState {
         }
     }
 
+    /// Whether it can have come about: no more hits than observations, and lists as long as they are kept.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.hits <= self.n
+            && [self.evidence.len(), self.events.len(), self.answers.len()].iter().all(|n| *n <= REMEMBERED)
+    }
+
     /// When the session closes for want of events.
     #[must_use]
     pub fn closes_at(&self, table: &SprtTable) -> Millis {
@@ -129,7 +136,7 @@ impl SessionState {
 
     /// A new epoch begins with the next event; what was seen stays remembered.
     fn restart(&mut self, o: &Observed<'_>) {
-        self.epoch = o.offset + 1;
+        self.epoch = o.offset.saturating_add(1);
         self.n = 0;
         self.hits = 0;
         self.bits = 0;
@@ -168,14 +175,14 @@ impl SessionState {
             known.hit = true;
             if known.epoch == epoch {
                 let bit = known.index;
-                self.hits += 1;
+                self.hits = self.hits.saturating_add(1).min(self.n);
                 self.bits |= 1_u64.checked_shl(bit).unwrap_or(0);
                 return true;
             }
         }
         let index = self.n;
         self.n = self.n.saturating_add(1);
-        self.hits += u32::from(hit);
+        self.hits = self.hits.saturating_add(u32::from(hit));
         if hit {
             self.bits |= 1_u64.checked_shl(index).unwrap_or(0);
         }
@@ -217,7 +224,7 @@ pub fn observe(
     match table.step(state.n, state.hits) {
         Step::Open => (state, None),
         Step::Benign | Step::Inconclusive => {
-            state.restarts += 1;
+            state.restarts = state.restarts.saturating_add(1);
             state.restart(o);
             (state, None)
         }
@@ -237,7 +244,7 @@ pub fn observe(
 }
 
 fn remember<T>(list: &mut Vec<T>, item: T) {
-    if list.len() == REMEMBERED {
+    while list.len() >= REMEMBERED {
         list.remove(0);
     }
     list.push(item);
@@ -252,6 +259,33 @@ fn fingerprint(text: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::topology::Topology;
+
+    /// A state value from outside: impossible counts are seen, and the largest ones are counted on from.
+    #[test]
+    fn extreme_counts_are_taken_on() {
+        let table = SprtTable::new(&Topology::sample().unwrap().main.sprt).unwrap();
+        let event = |output_id| Observed {
+            offset: i64::MAX - 1,
+            at: 0,
+            stream_time: 0,
+            event_id: "e",
+            output_id,
+            honeypots: vec!["h"],
+            set_version: 1,
+        };
+        let mut state = SessionState::new(&event(None));
+        (state.n, state.hits) = (0, 1);
+        assert!(!state.is_sound());
+        (state.n, state.hits, state.restarts, state.suppressed) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
+        assert!(state.is_sound());
+        let (next, _) = observe(Some(state.clone()), &table, &event(Some("o")));
+        assert_eq!((next.hits, next.n), (u32::MAX, u32::MAX));
+        // An answer that was no hit, in an epoch of hits alone.
+        (state.n, state.hits) = (1, 1);
+        state.answers = vec![Answer { hash: fingerprint("o"), epoch: state.epoch, index: 0, hit: false }];
+        let (next, _) = observe(Some(state), &table, &event(Some("o")));
+        assert!(next.is_sound());
+    }
 
     struct Bench {
         table: SprtTable,

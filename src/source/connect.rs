@@ -159,8 +159,9 @@ pub fn readable(client: &ClientConfig, topology: &Topology) -> Result<()> {
         let right = format!("READ on topic {name}");
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(name, 0, Offset::End)
-            .and_then(|()| consumer.assign(&list))
             .map_err(|e| Error::with(Code::Internal, "a partition list", e))?;
+        let ask = || consumer.assign(&list).map_err(|e| Error::with(Code::Internal, "a partition list", e));
+        ask()?;
         let until = monotonic() + ANSWER;
         loop {
             match consumer.poll(Duration::from_millis(100)) {
@@ -168,6 +169,11 @@ pub fn readable(client: &ClientConfig, topology: &Topology) -> Result<()> {
                 Some(Err(e)) if e.rdkafka_error_code() == Some(E::GroupAuthorizationFailed) => {
                     let group = client.get("group.id").unwrap_or_default();
                     return Err(refused(&e, Code::BrokerRefused, "reading failed", &format!("READ on group {group}")));
+                }
+                // The end was not known, as with a topic that has no leader yet: asked again.
+                Some(Err(e)) if e.rdkafka_error_code() == Some(E::AutoOffsetReset) && monotonic() < until => {
+                    std::thread::sleep(Duration::from_millis(100));
+                    ask()?;
                 }
                 Some(Err(e)) if !e.rdkafka_error_code().is_some_and(passing) => {
                     return Err(refused(&e, Code::BrokerRefused, &format!("{name} can't be read"), &right));

@@ -47,7 +47,7 @@ pub use live::{delete_retention, preflight};
 pub use merge::{Merge, Wait};
 pub use mock::MockBroker;
 pub use murmur2::partition_of;
-pub use plan::{Difference, PlanAction, TopicPlan, apply, compare, plan, wanted};
+pub use plan::{DELETE_RETENTION_MS, Difference, PlanAction, TopicPlan, apply, compare, plan, wanted};
 pub use rdkafka::config::ClientConfig as Client;
 pub(crate) use refusal::{is_denied, refused};
 pub use snapshot::{GroupMetadata, Snapshot};

@@ -17,8 +17,8 @@ use super::refusal::refused;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Retention, Role, Topology};
 
-/// Tombstones stay this long; a state older than half of it is rebuilt (`state::DELETE_RETENTION_MS`).
-const DELETE_RETENTION_MS: i64 = 86_400_000;
+/// `delete.retention.ms` as `topology apply` sets it: a state older than half of it is rebuilt.
+pub const DELETE_RETENTION_MS: i64 = 86_400_000;
 
 /// How a live value must stand to the wanted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

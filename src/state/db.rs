@@ -86,7 +86,7 @@ impl Db {
     /// `state_failed`.
     pub fn wipe(&mut self, partition: i32) -> Result<()> {
         let mut batch = WriteBatch::default();
-        for kind in Kind::OF_UNIT {
+        for kind in Kind::LOGGED.into_iter().chain([Kind::Offsets]) {
             let from = super::prefix(kind, partition);
             let to = super::prefix(kind, partition + 1);
             batch.delete_range(from, to);

@@ -56,7 +56,15 @@ impl<T: Serialize + DeserializeOwned> Layout for T {
     }
 
     fn read(_: u8, bytes: &[u8]) -> postcard::Result<Self> {
-        postcard::from_bytes(bytes)
+        whole(bytes)
+    }
+}
+
+/// A value without bytes behind it.
+fn whole<T: DeserializeOwned>(bytes: &[u8]) -> postcard::Result<T> {
+    match postcard::take_from_bytes(bytes)? {
+        (value, []) => Ok(value),
+        _ => Err(postcard::Error::DeserializeBadEncoding),
     }
 }
 
@@ -186,8 +194,8 @@ mod tests {
 
         fn read(format: u8, bytes: &[u8]) -> postcard::Result<Self> {
             let (next_seq, at) = match format {
-                1 => (postcard::from_bytes(bytes)?, None),
-                _ => postcard::from_bytes(bytes)?,
+                1 => (whole(bytes)?, None),
+                _ => whole(bytes)?,
             };
             Ok(Self { next_seq, at })
         }

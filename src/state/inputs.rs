@@ -40,12 +40,13 @@ impl Input<'_> {
             return recreated(format!("ends at {}, {committed} was committed", log.high));
         }
         // Both move in one transaction: only a deleted topic or group takes an offset back.
-        if decided > committed {
+        let gone_back = if committed < 0 { decided > log.low } else { decided > committed };
+        if gone_back {
             let group = if committed < 0 { "has no offset".to_owned() } else { format!("is at {committed}") };
             return recreated(format!("was decided up to {decided}, the group {group}"));
         }
         // An emptied partition starts one past the end marker of its last transaction.
-        if log.low == log.high && committed + 1 == log.low {
+        if committed >= 0 && log.low == log.high && committed + 1 == log.low {
             return Ok(Start { offset: log.low, lost: 0 });
         }
         if !(0..log.low).contains(&committed) {
@@ -77,6 +78,8 @@ mod tests {
             assert_eq!(start(-1, -1, 50, 100, on), Ok(Start { offset: -1, lost: 0 }), "nothing of it was ours");
             assert_eq!(start(50, 50, 50, 100, on), Ok(Start { offset: 50, lost: 0 }));
             assert_eq!(start(100, 90, 50, 100, on), Ok(Start { offset: 100, lost: 0 }));
+            assert_eq!(start(-1, -1, 0, 0, on), Ok(Start { offset: -1, lost: 0 }), "an empty topic");
+            assert_eq!(start(-1, 50, 50, 100, on), Ok(Start { offset: -1, lost: 0 }), "what was decided is deleted");
             assert_eq!(start(99, 99, 100, 100, on), Ok(Start { offset: 100, lost: 0 }), "an end marker");
         }
     }

@@ -72,20 +72,6 @@ impl Kind {
         }
     }
 
-    /// Kinds whose keys carry a unit, the process-wide ones left out.
-    pub const OF_UNIT: [Kind; 10] = [
-        Kind::Offsets,
-        Kind::Unit,
-        Kind::Boundary,
-        Kind::HistorySlot,
-        Kind::Session,
-        Kind::SessionExpiry,
-        Kind::Active,
-        Kind::Topic,
-        Kind::Circuit,
-        Kind::Held,
-    ];
-
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
@@ -131,6 +117,12 @@ pub struct Parsed {
     pub parts: Vec<String>,
     /// Ring slot, or time bits.
     pub number: Option<u64>,
+}
+
+/// Whether a key of the changelog is one of this unit.
+#[must_use]
+pub fn of_unit(key: &[u8], partition: i32) -> bool {
+    key.get(1..5) == Some(partition.to_be_bytes().as_slice()) && key.first().copied().is_some_and(Kind::is_logged)
 }
 
 /// Takes a key of the changelog apart; `None` when it isn't one.

@@ -4,9 +4,6 @@ use super::Positions;
 use crate::error::{Code, Error, Result};
 use crate::source::Bounds;
 
-/// `delete.retention.ms` as `topology apply` sets it, ms.
-pub const DELETE_RETENTION_MS: i64 = 86_400_000;
-
 /// What is known of a unit before replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitPlan {

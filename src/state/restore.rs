@@ -13,11 +13,13 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::inputs::Input;
-use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, plan::DELETE_RETENTION_MS};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks};
+use crate::source::{
+    DELETE_RETENTION_MS, Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks,
+};
 use crate::topology::{OnOutOfRange, Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
@@ -178,7 +180,9 @@ impl Restorer {
             lost = 0;
         } else {
             let last = self.check_chain(db, partition)?;
-            lost = self.check_inputs(partition, &mut inputs, stored.as_ref(), last.as_ref())?;
+            // A store that was behind the changelog knows old offsets: a reset may have come since.
+            let current = stored.as_ref().filter(|_| replayed == 0);
+            lost = self.check_inputs(partition, &mut inputs, current, last.as_ref())?;
         }
         let topics = self.check_ids(db, partition)?;
         Ok(Some(Restored { changelog, inputs, topics, replayed, lost }))
@@ -387,8 +391,7 @@ pub(crate) fn topic_key(partition: i32, role: Role) -> Vec<u8> {
 /// A changelog record as a change of its unit.
 pub(super) fn change(m: &BorrowedMessage<'_>, partition: i32) -> Result<Change> {
     let key = m.key().unwrap_or_default();
-    let of_unit = key.get(1..5) == Some(partition.to_be_bytes().as_slice());
-    if !of_unit || !key.first().copied().is_some_and(Kind::is_logged) {
+    if !of_unit(key, partition) {
         let what = format!("changelog record {} has no state key of unit {partition}", m.offset());
         return Err(Error::new(Code::StateFormat, what));
     }

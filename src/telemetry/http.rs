@@ -57,7 +57,7 @@ async fn accept(listener: TcpListener, metrics: &'static Metrics, health: &'stat
     while let Ok(slot) = slots.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(async move {
-                connection(stream, metrics, health).await;
+                connection(TokioIo::new(stream), metrics, health).await;
                 drop(slot);
             })),
             // Out of descriptors, or a peer that went away: both pass.
@@ -69,7 +69,12 @@ async fn accept(listener: TcpListener, metrics: &'static Metrics, health: &'stat
     }
 }
 
-async fn connection(stream: tokio::net::TcpStream, metrics: &'static Metrics, health: &'static Health) {
+/// Answers the one request of a connection, for at most 10 s.
+pub async fn connection(
+    stream: impl hyper::rt::Read + hyper::rt::Write + Unpin,
+    metrics: &'static Metrics,
+    health: &'static Health,
+) {
     let service = service_fn(move |request: Request<Incoming>| async move {
         Ok::<_, Infallible>(answer(request.method(), request.uri().path(), metrics, health))
     });
@@ -77,7 +82,7 @@ async fn connection(stream: tokio::net::TcpStream, metrics: &'static Metrics, he
         .keep_alive(false)
         .max_buf_size(MAX_REQUEST)
         .header_read_timeout(None)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(stream, service);
     match tokio::time::timeout(CONNECTION, served).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "http"),

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 pub use health::{Health, Heartbeat, Limits, Report};
 pub use histogram::{Buckets, Histogram};
-pub use http::serve;
+pub use http::{connection, serve};
 pub use metrics::{Count, Counts, DEFINITIONS, Definition, Labels, Metrics, Seconds};
 pub use stuck::{Observation, StuckDetector};
 

@@ -40,8 +40,14 @@ impl Topology {
     /// # Errors
     /// `topology_syntax` and every code of validation.
     pub fn parse(main: &str, topics: &str) -> Result<Self> {
-        let main: Main = yaml(main, "memsluice.yaml")?;
-        let mut topics: BTreeMap<Role, Topic> = yaml(topics, "topics.yaml")?;
+        Self::new(yaml(main, "memsluice.yaml")?, yaml(topics, "topics.yaml")?)
+    }
+
+    /// Validates what stands in both files.
+    ///
+    /// # Errors
+    /// Every code of validation.
+    pub fn new(main: Main, mut topics: BTreeMap<Role, Topic>) -> Result<Self> {
         for (role, topic) in &mut topics {
             if topic.name.is_empty() {
                 role.as_str().clone_into(&mut topic.name);

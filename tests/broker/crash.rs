@@ -71,12 +71,15 @@ fn changelog_dropped_goes_red() {
 /// The guard goes red: records of before a rollback, taken after it, are decided twice.
 #[test]
 fn generation_filter_off_goes_red() {
+    // A small budget, so that there is always more to fetch when the rollback comes.
     let Some(mut bench) = Bench::new("generation") else { return };
+    bench.replace_in_topology("in_flight_bytes: 64MiB", "in_flight_bytes: 1MiB");
     bench.load(&support::generated(40_000, 500));
     bench.set("MEMSLUICE__FAILPOINT", "before_commit=error@2");
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     assert!(bench.verify().clean(), "the filter holds");
     let Some(mut bench) = Bench::new("generation-off") else { return };
+    bench.replace_in_topology("in_flight_bytes: 64MiB", "in_flight_bytes: 1MiB");
     bench.load(&support::generated(40_000, 500));
     bench.set("MEMSLUICE__FAILPOINT", "before_commit=error@2");
     bench.set("MEMSLUICE__SABOTAGE", "generation_filter_off");

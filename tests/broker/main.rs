@@ -13,6 +13,7 @@ mod operate;
 mod probe;
 mod repartition;
 mod restore;
+mod running;
 mod support;
 mod takeover;
 mod telemetry;

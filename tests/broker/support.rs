@@ -1,9 +1,10 @@
 //! Benches: topics, state folder and process environment of one test.
 
+pub(crate) use super::running::{Running, first_to_end};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use memsluice::source::{Client, Reader, reader, watermarks};
@@ -101,12 +102,6 @@ pub(crate) struct Bench {
     pub(super) prefix: String,
     pub(super) folder: tempfile::TempDir,
     pub(super) env: BTreeMap<String, String>,
-}
-
-/// A running stream.
-pub(crate) struct Running {
-    pub(super) child: Child,
-    pub(super) log: PathBuf,
 }
 
 fn load_tests() -> PathBuf {
@@ -765,78 +760,4 @@ impl Verified {
 fn canonical(value: &Value) -> String {
     let sorted: BTreeMap<String, Value> = serde_json::from_value(value.clone()).unwrap();
     serde_json::to_string(&sorted).unwrap()
-}
-
-impl Running {
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    /// Sends a signal by name.
-    pub(crate) fn signal(&self, name: &str) {
-        Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
-    }
-
-    /// Ends by itself within a limit; the status and the log.
-    pub(crate) fn ends(mut self, limit: Duration) -> (Option<i32>, String) {
-        let until = Instant::now() + limit;
-        while self.child.try_wait().unwrap().is_none() {
-            if Instant::now() > until {
-                drop(self.child.kill());
-                panic!("still running after {limit:?}: {}", self.log());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        (self.child.wait().unwrap().code(), self.log())
-    }
-
-    /// Memory that is resident now and at its peak, KiB.
-    pub(crate) fn memory(&self) -> (u64, u64) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let of = |name: &str| {
-            let line = status.lines().find(|l| l.starts_with(name)).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse().unwrap()
-        };
-        (of("VmRSS:"), of("VmHWM:"))
-    }
-
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
-    pub(crate) fn wait(mut self) -> Outcome {
-        let status = self.child.wait().unwrap();
-        status.code().map_or(Outcome::Signal, Outcome::Exit)
-    }
-
-    /// SIGTERM, then the exit.
-    pub(crate) fn terminate(self) -> Outcome {
-        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        self.wait()
-    }
-}
-
-/// The first of two processes to end by itself; the other is killed.
-pub(crate) fn first_to_end<const N: usize>(
-    runs: [(&str, Running); N],
-    limit: Duration,
-) -> (String, Option<i32>, String) {
-    let mut runs = runs;
-    let until = Instant::now() + limit;
-    let ended = loop {
-        let found = runs.iter_mut().position(|(_, r)| r.child.try_wait().unwrap().is_some());
-        if found.is_some() || Instant::now() > until {
-            break found;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
-    let result = match ended {
-        Some(i) => (runs[i].0.to_owned(), runs[i].1.child.wait().unwrap().code(), runs[i].1.log()),
-        None => ("neither".to_owned(), None, runs.iter().map(|(n, r)| format!("{n}: {}", r.log())).collect()),
-    };
-    for (_, run) in &mut runs {
-        drop(run.child.kill());
-        drop(run.child.wait());
-    }
-    result
 }

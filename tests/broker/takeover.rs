@@ -16,11 +16,14 @@ fn stalled(name: &str, failpoint: &str, sabotage: Option<&str>) -> Option<suppor
     bench.load(&data);
     assert_eq!(bench.run(Run::live_until_end("warm")), Outcome::Exit(0));
     bench.load_more(&data, 3_000);
-    let calm = bench.spawn_with(Run::live("first"), &[("MEMSLUICE__FAILPOINT", failpoint)], sabotage);
+    let calm = bench.spawn_with(Run::live("y-stalled"), &[("MEMSLUICE__FAILPOINT", failpoint)], sabotage);
     calm.wait_for_log("failpoint", Duration::from_secs(60));
-    let second = bench.spawn(Run::live("second"));
+    let second = bench.spawn(Run::live("x-other"));
     second.wait_for_log("restored", Duration::from_secs(60));
     bench.wait_for_input_decisions(INPUTS, Duration::from_secs(90));
+    if sabotage.is_some() {
+        eprintln!("{}", calm.log());
+    }
     for member in [calm, second] {
         member.terminate();
     }
@@ -77,6 +80,8 @@ fn a_standby_takes_over_warm() {
         let data = support::generated(6_000, 3_000);
         bench.load(&data);
         let first = bench.spawn(Run::live("first"));
+        // Else the second one may own all units for a moment, and keep their state.
+        first.wait_for_log("restored", Duration::from_secs(60));
         let second = bench.spawn(Run::live("second"));
         bench.wait_for_input_decisions(6_000, Duration::from_secs(120));
         // The copy is at most a flush interval behind.

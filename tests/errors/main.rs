@@ -8,6 +8,7 @@ mod breaker;
 mod pages;
 mod process;
 mod records;
+mod state;
 mod support;
 mod topologies;
 

@@ -15,7 +15,7 @@ use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Committer, Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::sink::{Output, Publication, TransactionalProducer, publish};
 use memsluice::source::{self, At, Budget, Client, Fetched, Heartbeat, Lags, PollThread, StartOptions};
-use memsluice::state::{Db, MemoryStore, State};
+use memsluice::state::{Change, Db, MemoryStore, State, Store};
 use memsluice::topology::{Role, Topology};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -161,7 +161,14 @@ pub(crate) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(crate) fn new(bench: &'a Bench) -> Self {
-        let state = State::new(MemoryStore::default());
+        Self::over(bench, Vec::new())
+    }
+
+    /// Over committed state.
+    pub(crate) fn over(bench: &'a Bench, committed: Vec<Change>) -> Self {
+        let mut store = MemoryStore::default();
+        store.apply(committed).unwrap();
+        let state = State::new(store);
         let unit = Unit::load(partition(), BTreeMap::new(), BTreeMap::new(), &state).unwrap();
         Self { bench, state, unit }
     }

@@ -57,7 +57,6 @@ fn every_refusal_names_its_setting() {
         ("the same under SASL", wrong("PLAIN").with("ssl.ca.location", &other), tls, "ssl.ca.location"),
         ("host name", s.tls().at(&format!("localhost:{}", port("tls"))), tls, "kafka.bootstrap"),
         ("no client certificate", s.tls().at(s.listener("mtls")), tls, "ssl.certificate.location"),
-        ("plain to a TLS listener", Access::new(s.listener("tls"), "plaintext"), tls, "security.protocol"),
         (
             "certificate of another authority",
             s.mtls()

@@ -216,6 +216,7 @@ impl Bench {
             ("MEMSLUICE__SECRET_FILE".to_owned(), text(&folder.path().join("secret")).to_owned()),
             ("MEMSLUICE__STATE_DIR".to_owned(), text(&folder.path().join("state")).to_owned()),
             ("MEMSLUICE__ENCODER__BACKEND".to_owned(), "hash".to_owned()),
+            ("MEMSLUICE__HTTP__LISTEN".to_owned(), "off".to_owned()),
             ("MEMSLUICE_TOPOLOGY".to_owned(), text(&topology).to_owned()),
         ]);
         Some(Self { secured, prefix, folder, env })

@@ -1,0 +1,50 @@
+//! State values that no stream has written: a start or the next record of their boundary refuses them.
+//! Found by `scripts/fuzz`, or while its targets were written (docs/fuzzing.md).
+
+use memsluice::config::Backend;
+use memsluice::error::Code;
+use memsluice::schema::Vector;
+use memsluice::state::{Change, Kind, encode, key};
+use memsluice::topology::Role;
+
+use crate::support::{Bench, DIMENSION, KEY, Line, fetched, partition, valid_retrieval};
+
+/// A session of counts `n` and `hits`, in the format of state values.
+fn session(n: u8, hits: u8) -> Vec<u8> {
+    vec![1, 0, n, hits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+fn query(seq: u64, components: &[i16]) -> Change {
+    let bytes: Vec<u8> = components.iter().flat_map(|c| c.to_le_bytes()).collect();
+    (key(Kind::HistorySlot, partition(), &[KEY], Some(0), &[]), Some(encode(&(seq, bytes))))
+}
+
+fn expired(n: u8, hits: u8) -> Vec<Change> {
+    let due = key(Kind::SessionExpiry, partition(), &[KEY], Some(0), &["s-0"]);
+    vec![(due, Some(Vec::new())), (key(Kind::Session, partition(), &[KEY, "s-0"], None, &[]), Some(session(n, hits)))]
+}
+
+/// What one retrieval over this state ends with.
+fn taken(bench: &Bench, changes: Vec<Change>) -> Option<Code> {
+    let mut line = Line::over(bench, changes);
+    let record = fetched(Role::RetrievalLogs, Some(valid_retrieval().to_string().into_bytes()));
+    line.take(record).err().map(|e| e.code())
+}
+
+#[test]
+fn impossible_state_is_refused() {
+    let bench = Bench::new(Backend::Hash, "{}");
+    let mut numbers = vec![0.0; DIMENSION];
+    numbers[0] = 1.0;
+    let unit = Vector::from_f64(&numbers).unwrap();
+    assert_eq!(taken(&bench, vec![query(1 << 53, unit.as_slice())]), None);
+    assert_eq!(taken(&bench, expired(1, 1)), None);
+    let broken = [
+        ("a number that overflows", vec![query(u64::MAX, unit.as_slice())]),
+        ("a vector whose products overflow", vec![query(1, &[i16::MIN; DIMENSION])]),
+        ("more hits than observations", expired(0, 1)),
+    ];
+    for (what, changes) in broken {
+        assert_eq!(taken(&bench, changes), Some(Code::StateFormat), "{what}");
+    }
+}
