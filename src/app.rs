@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::agreement::{MetaTopic, Own};
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
@@ -12,15 +13,15 @@ use crate::pipeline::{
     Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
-use crate::schema::{ActivePointer, Calibration, HoneypotSet};
+use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
     StartOptions, TopicIds,
 };
-use crate::state::{Db, Restorer, Standby, State};
+use crate::state::{self, Db, Restorer, Standby, State};
 use crate::telemetry::health;
-use crate::topology::{Role, Topology};
+use crate::topology::{Role, Settings, Topology, agreed, fingerprint};
 
 /// What a process runs with.
 #[derive(Debug)]
@@ -90,6 +91,34 @@ impl Setup {
         format!("{}{}-{instance}", self.config.kafka.topic_prefix, self.topology.main.application)
     }
 
+    /// Every setting that a change is judged by.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let mut all = self.topology.settings();
+        all.insert("encoder.dimension".to_owned(), self.config.encoder.dimension.to_string());
+        all
+    }
+
+    /// What this process runs with, for the other members; `key_id` names its secret.
+    #[must_use]
+    pub fn own(&self, key_id: &str) -> Own {
+        let settings = agreed(&self.settings());
+        let agreement = Agreement {
+            fingerprint: fingerprint(&settings),
+            policy: self.policy.hash().to_owned(),
+            key_id: key_id.to_owned(),
+            settings,
+        };
+        let (instance, program) = (self.config.instance_id().to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        Own { instance, agreement, reads: state::READS, program }
+    }
+
+    /// The topic of what the members agree on.
+    #[must_use]
+    pub fn meta<'a>(&self, client: &'a Client) -> MetaTopic<'a> {
+        MetaTopic::new(client, &self.topology, &self.transactional_id(""))
+    }
+
     /// Names application, units and stores: what a state folder must agree with.
     #[must_use]
     pub fn identity(&self) -> String {
@@ -132,6 +161,7 @@ pub fn run(
     health().started();
     if broker == BrokerKind::Real {
         source::readable(&client, &setup.topology)?;
+        state::write_format(setup.meta(&client).join(&setup.own(secret.key_id()))?)?;
     }
     let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
     let retention = match broker {

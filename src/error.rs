@@ -76,6 +76,8 @@ codes! {
     TopologyTimeouts = "topology_timeouts", Stop, "keep commit interval < transaction timeout and transaction timeout + 10 s <= session timeout";
     TopologyLimits = "topology_limits", Stop, "correct the named limit";
     TopologyStore = "topology_store", Stop, "name a changelog that is declared and co-partitioned with the inputs";
+    TopologyIncompatible = "topology_incompatible", Stop, "undo the change, or do what the message names: reset, or a new application id";
+    MemberDiffers = "member_differs", Stop, "give this member the files of the others; to change all of them: `memsluice upgrade begin` with the new ones";
     PolicyInvalid = "policy_invalid", Stop, "correct the named rule in policy.yaml";
     BrokerUnreachable = "broker_unreachable", Stop, "check kafka.bootstrap and that the broker listens there";
     BrokerRefused = "broker_refused", Stop, "read the broker's reason in the message";
@@ -92,6 +94,7 @@ codes! {
     PoisonFlood = "poison_flood", Stop, "records of several sources fail: look at dead-letters, then mend the producers or raise breaker.stop_sources";
     HeldKeysFull = "held_keys_full", Stop, "too many records wait behind dead letters: raise breaker.max_held, then redrive or skip them";
     GroupActive = "group_active", Stop, "stop every instance of the application first, and wait for session_timeout";
+    UpgradeUnfinished = "upgrade_unfinished", Stop, "restart the named members with the new files or program, then finalize again";
     TransactionAborted = "transaction_aborted", Abort, "no action: the transaction is rolled back and run again";
     TransactionUnknown = "transaction_unknown", Rebuild, "no action: state is rebuilt from what Kafka holds";
     RestoreStalled = "restore_stalled", Stop, "the changelog did not reach its end in time: look for a hanging transaction";
@@ -99,6 +102,7 @@ codes! {
     StateCorrupt = "state_corrupt", Stop, "start again: the state is put aside once and rebuilt; if it comes back, check the disk, then remove rocksdb-corrupt";
     StateMismatch = "state_mismatch", Stop, "state_dir belongs to another application or topology: name another folder";
     StateFormat = "state_format", Stop, "a stored value was written by a newer or broken version: move state_dir away to rebuild it";
+    FormatUnsupported = "format_unsupported", Stop, "run the program version that finalized the upgrade, or a later one";
     ChainMismatch = "chain_mismatch", Stop, "the decision chain and the state disagree: keep both topics and open an incident";
     ModelMissing = "model_missing", Stop, "run scripts/fetch-model, or set encoder.model to a path";
     ModelCorrupt = "model_corrupt", Stop, "fetch the model again: ONNX Runtime can't load this file";

@@ -47,6 +47,8 @@ pub mod calibrate;
 
 pub mod scan;
 
+pub mod agreement;
+
 pub mod app;
 
 pub mod inspect;

@@ -196,6 +196,8 @@ pub fn execute(setup: &Setup, plan: &Plan, force: bool, mut progress: impl FnMut
         std::fs::remove_dir_all(&path)
             .map_err(|e| Error::with(Code::StateFailed, format!("can't delete {}", path.display()), e))?;
     }
+    let own = setup.own("");
+    setup.meta(&client).adopt(&own.agreement)?;
     Ok(Done { keys, units: plan.units.len() as u64, local: had })
 }
 

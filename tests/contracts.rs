@@ -16,8 +16,8 @@ use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
     Activation, Attack, Boundary, Calibration, ChainLink, ContentFacts, DeadLetterStub, Decision, DecisionBody,
-    DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus, PolicyFacts, RawRetrieval,
-    RawWrite, ResetFacts, Review, SourceFacts, Verdict, Versions, canonical, document, names,
+    DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus, Meta, PolicyFacts,
+    RawRetrieval, RawWrite, ResetFacts, Review, SourceFacts, Verdict, Versions, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -136,6 +136,7 @@ fn take(name: &str, bytes: &[u8]) -> Result<Value, &'static str> {
             assert_eq!(registry.calibration(&known.scope, known.version), Some(&known));
             typed::<Calibration>(bytes)
         }
+        "meta" => typed::<Meta>(bytes),
         "review" => typed::<Review>(bytes),
         "decision" => typed::<Decision>(bytes),
         "attack" => typed::<Attack>(bytes),

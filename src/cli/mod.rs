@@ -14,6 +14,7 @@ mod scan;
 mod schema;
 mod state;
 mod topology;
+mod upgrade;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Check, describe or create what the stream stands on.
     Topology(topology::TopologyArgs),
+    /// Change topology, policy, secret or program of a running application.
+    Upgrade(upgrade::UpgradeArgs),
     /// Print the JSON Schema of a record.
     Schema(schema::SchemaArgs),
     /// Run the same pipeline over JSONL files, without Kafka.
@@ -102,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Topology(args) => topology::run(&args),
+        Command::Upgrade(args) => upgrade::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

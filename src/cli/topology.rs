@@ -1,11 +1,13 @@
-//! `memsluice topology check | describe | dot | plan | acls | apply`.
+//! `memsluice topology check | describe | dot | plan | diff | acls | apply`.
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use super::{Common, Format, out};
 use crate::error::{Code, Error, Result};
 use crate::source::{self, PlanAction, TopicPlan};
-use crate::topology::{describe, dot};
+use crate::topology::{Topology, changes, describe, dot};
 
 #[derive(Debug, Args)]
 pub(super) struct TopologyArgs {
@@ -49,6 +51,19 @@ enum Which {
         #[arg(long, value_enum, default_value = "table")]
         output: Format,
     },
+    /// Show what a change of the topology asks for. Needs no broker.
+    #[command(
+        after_help = "Each setting that differs is free (each member's own), rolling, together (all members stop first), reset (of the named store) or refused. Exit status 0 when the change is compatible, 2 (topology_incompatible) when it needs a reset or is refused. The encoder's dimension is in no folder: `upgrade plan` compares that too.\n\nExample:\n  memsluice topology diff topology topology-new"
+    )]
+    Diff {
+        /// Folder in force
+        old: PathBuf,
+        /// Folder of the change
+        new: PathBuf,
+        /// How it is printed
+        #[arg(long, value_enum, default_value = "table")]
+        output: Format,
+    },
     /// Print the rights that a principal needs on the broker.
     #[command(
         after_help = "Examples:\n  memsluice topology acls --topology topology --role processor\n  memsluice topology acls --topology topology --role committer --principal User:store --output kafka-acls"
@@ -81,6 +96,10 @@ pub(super) fn run(args: &TopologyArgs) -> Result<()> {
         Which::Plan { common, output } => {
             let setup = common.setup()?;
             plan(&source::plan(&source::client(&setup.config)?, &setup.topology)?, *output)
+        }
+        Which::Diff { old, new, output } => {
+            let settings = |folder: &PathBuf| Topology::load(folder).map(|t| t.settings());
+            super::upgrade::diff(&changes(&settings(old)?, &settings(new)?), *output)
         }
         Which::Acls(args) => super::acls::run(args),
         Which::Apply { common, replication } => {

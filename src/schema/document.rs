@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
 
-use super::{Attack, Calibration, DeadLetterStub, Decision, Honeypot, RawRetrieval, RawWrite, Review};
+use super::{Attack, Calibration, DeadLetterStub, Decision, Honeypot, Meta, RawRetrieval, RawWrite, Review};
 
 /// Names that `memsluice schema print` knows.
 #[must_use]
@@ -19,6 +19,7 @@ pub fn names() -> &'static [&'static str] {
         "dead-letter",
         "honeypot",
         "calibration",
+        "meta",
     ]
 }
 
@@ -35,6 +36,7 @@ pub fn document(name: &str) -> Option<Value> {
         "dead-letter" => of::<DeadLetterStub>(),
         "honeypot" => of::<Honeypot>(),
         "calibration" => of::<Calibration>(),
+        "meta" => of::<Meta>(),
         _ => return None,
     };
     value["$id"] = Value::String(format!("urn:memsluice:{name}:v1"));

@@ -11,6 +11,7 @@ mod decision;
 mod document;
 mod headers;
 mod ids;
+mod meta;
 mod retrieval_log;
 mod review;
 mod source_stamp;
@@ -34,6 +35,7 @@ pub use decision::{
 pub use document::{document, names};
 pub use headers::{Headers, names as header};
 pub use ids::{Ids, Kind as IdKind};
+pub use meta::{Agreement, ApplicationMeta, MemberMeta, Meta, ReadFormats, StateFormats};
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
 pub use source_stamp::{OriginalKey, SourceStamp};

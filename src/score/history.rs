@@ -144,4 +144,39 @@ mod tests {
             prop_assert_eq!(restored.pushed, ring.pushed);
         }
     }
+
+    /// A ring that goes on with another capacity: the running one, and one restored from its slots.
+    fn resized(before: usize, after: usize, pushed: usize, more: usize) -> (String, String) {
+        let vector = |i: usize| Vector::from_f64(&[(i as f64).sin(), (i as f64).cos(), 0.3]).unwrap();
+        let mut slots = std::collections::BTreeMap::new();
+        let mut ring = History::new(3, before);
+        for i in 0..pushed {
+            let seq = ring.push(vector(i).as_slice());
+            slots.insert(seq % before as u64, (seq, vector(i).as_slice().to_vec()));
+        }
+        let mut ring = History::restore(3, after, slots.values().cloned().collect());
+        for i in pushed..pushed + more {
+            let seq = ring.push(vector(i).as_slice());
+            slots.insert(seq % after as u64, (seq, vector(i).as_slice().to_vec()));
+        }
+        let restored = History::restore(3, after, slots.into_values().collect());
+        (ring.digest(), restored.digest())
+    }
+
+    /// Why `topology::change` lets `memsad.history` go to a divisor, and asks for a reset for anything else.
+    #[test]
+    fn a_ring_shrinks_to_a_divisor_and_to_nothing_else() {
+        let all = |before, after| {
+            (0..3 * before).all(|p| {
+                (0..3 * before).all(|m| {
+                    let (running, restored) = resized(before, after, p, m);
+                    running == restored
+                })
+            })
+        };
+        assert!(all(12, 12) && all(12, 6) && all(12, 4) && all(12, 1));
+        for (before, after) in [(12, 5), (12, 8), (12, 11), (6, 12), (6, 7)] {
+            assert!(!all(before, after), "{before} -> {after}");
+        }
+    }
 }

@@ -24,8 +24,15 @@ const TRY: Duration = Duration::from_millis(300);
 /// How long events are served after a try.
 const SERVE: Duration = Duration::from_millis(100);
 /// Topics that the stream reads, at a start or later.
-const READ: [Role; 6] =
-    [Role::MemoryWrites, Role::RetrievalLogs, Role::Decisions, Role::Changelog, Role::Calibrations, Role::Honeypots];
+const READ: [Role; 7] = [
+    Role::MemoryWrites,
+    Role::RetrievalLogs,
+    Role::Decisions,
+    Role::Changelog,
+    Role::Calibrations,
+    Role::Honeypots,
+    Role::Meta,
+];
 
 /// Keeps the first errors that say why no connection comes up.
 #[derive(Debug, Default)]

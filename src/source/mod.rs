@@ -53,7 +53,7 @@ pub(crate) use refusal::{is_denied, refused};
 pub use snapshot::{GroupMetadata, Snapshot};
 pub use span::{Group, Point, Spans, payload};
 pub(crate) use tail::passing;
-pub use tail::{Bounds, each_record, ends, last_record, read, watermarks};
+pub use tail::{Bounds, each_pair, each_record, ends, last_record, read, watermarks};
 pub use topic_ids::TopicIds;
 
 /// Coordinates of an input.

@@ -146,6 +146,20 @@ pub fn read(
     }
 }
 
+/// Key and value of every record of a topic's one partition, from an offset to its committed end.
+///
+/// # Errors
+/// `broker_unreachable`, `restore_stalled`.
+pub fn each_pair(consumer: &Reader, topic: &str, from: i64, mut each: impl FnMut(&[u8], Option<&[u8]>)) -> Result<()> {
+    read(consumer, topic, 0, from, |m| {
+        if let Some(m) = m {
+            each(m.key().unwrap_or_default(), m.payload());
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(())
+}
+
 /// Errors that the client gets over by itself.
 pub(crate) fn passing(code: rdkafka::error::RDKafkaErrorCode) -> bool {
     use rdkafka::error::RDKafkaErrorCode as E;

@@ -3,6 +3,7 @@
 
 mod audit;
 mod db;
+mod format;
 mod inputs;
 mod keys;
 mod overlay;
@@ -18,13 +19,15 @@ use crate::error::Result;
 
 pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
+pub use format::{READS, check as check_formats, write_format};
+pub(crate) use format::{decode, encode};
 pub use keys::{Kind, Parsed, key, of_unit, parse, prefix};
 pub use overlay::{Overlay, State};
 pub use plan::UnitPlan;
 pub(crate) use restore::topic_key;
 pub use restore::{Progress, Restored, Restorer, Watch};
 pub use standby::Standby;
-pub use unit::{Chain, Positions, UnitMeta, decode, encode};
+pub use unit::{Chain, Positions, UnitMeta};
 pub use view::View;
 
 /// A key and its new value; `None` deletes.

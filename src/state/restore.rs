@@ -13,7 +13,7 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::inputs::Input;
-use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit, unit};
+use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
@@ -204,7 +204,7 @@ impl Restorer {
         let mut out = BTreeMap::new();
         for (role, name) in topics() {
             let Some(id) = found.get(name) else { continue };
-            let known = db.get(&topic_key(partition, role))?.map(|v| unit::decode::<String>(&v)).transpose()?;
+            let known = db.get(&topic_key(partition, role))?.map(|v| super::decode::<String>(&v)).transpose()?;
             // An input that was switched to `repartition: auto` goes on from its source.
             let switched = self.sources.get(&role).and_then(|s| found.get(s));
             if known.is_some_and(|k| k != *id && Some(&k) != switched) {
@@ -356,7 +356,7 @@ impl Restorer {
     /// The chain head against the last committed decision, which is returned.
     fn check_chain(&self, db: &Db, partition: i32) -> Result<Option<Decision>> {
         let meta: UnitMeta = match db.get(&key(Kind::Unit, partition, &[], None, &[]))? {
-            Some(bytes) => unit::decode(&bytes)?,
+            Some(bytes) => super::decode(&bytes)?,
             None => UnitMeta::default(),
         };
         let Some(last) = last_record(&self.readers.committed, &self.decisions, partition)? else {

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::format::{decode, encode};
 use super::{Kind, Store, key};
-use crate::error::{Code, Error, Result};
-
-/// Format byte in front of every value.
-const FORMAT: u8 = 1;
+use crate::error::Result;
 
 /// Head of the decision chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -66,33 +64,10 @@ fn offsets_key(unit: i32) -> Vec<u8> {
     key(Kind::Offsets, unit, &[], None, &[])
 }
 
-/// A value with its format byte.
-///
-/// # Panics
-/// Never: the types here always serialise.
-#[must_use]
-pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_extend(value, vec![FORMAT]).unwrap_or_default()
-}
-
-/// Reads a value.
-///
-/// # Errors
-/// `state_format` for another format byte, broken bytes, or bytes behind the value.
-pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
-    match bytes.split_first() {
-        Some((&FORMAT, rest)) => match postcard::take_from_bytes(rest) {
-            Ok((value, [])) => Ok(value),
-            Ok(_) => Err(Error::new(Code::StateFormat, "a state value goes on behind its end")),
-            Err(e) => Err(Error::with(Code::StateFormat, "a state value is broken", e)),
-        },
-        _ => Err(Error::new(Code::StateFormat, "a state value has an unknown format")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
 
     #[test]
     fn only_what_was_written_is_read() {

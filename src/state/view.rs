@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rocksdb::{DB, Direction, IteratorMode, Options};
 
+use super::Positions;
 use super::keys::{Kind, key};
-use super::{Positions, unit};
 use crate::error::{Code, Error, Result};
 
 /// A scratch folder beside the database, removed at the end.
@@ -104,7 +104,7 @@ impl View {
     /// `state_failed`, `state_format`.
     pub fn positions(&self, partition: i32) -> Result<Option<Positions>> {
         let found = self.db.get(key(Kind::Offsets, partition, &[], None, &[])).map_err(failed)?;
-        found.map(|v| unit::decode(&v)).transpose()
+        found.map(|v| super::decode(&v)).transpose()
     }
 
     /// Every pair under a prefix in key order, until `each` breaks; one pair is held at a time.

@@ -97,6 +97,9 @@ pub fn acls(topology: &Topology, names: Names<'_>, actor: Actor) -> Vec<Acl> {
     all
 }
 
+/// End of the transactional id that guards the meta topic; no instance id has a `~`.
+pub const META_ID: &str = "~meta";
+
 type Rights = &'static [(Operation, &'static str)];
 
 const SETTINGS: (Operation, &str) =
@@ -116,6 +119,9 @@ fn topic_rights(actor: Actor, role: Role) -> Rights {
             &[(Write, "output"), (Read, "the chain is checked at restore"), SETTINGS]
         }
         (Actor::Processor, Role::Changelog) => &[(Write, "state"), (Read, "restore"), SETTINGS],
+        (Actor::Processor, Role::Meta) => {
+            &[(Read, "what the members agree on"), (Write, "the first member's, and its own entry"), SETTINGS]
+        }
         (Actor::Reviewer, Role::Quarantine) => &[(Read, "what is held")],
         (Actor::Reviewer, Role::Decisions) => &[(Read, "why it is held")],
         (Actor::Reviewer, Role::Attacks) => &[(Read, "findings")],
@@ -130,6 +136,9 @@ fn topic_rights(actor: Actor, role: Role) -> Rights {
         }
         (Actor::Operator, Role::CommittedMemory | Role::RetrievalLogs) => {
             &[APPLY, CHECK, (Read, "calibrate fit --topic-range")]
+        }
+        (Actor::Operator, Role::Meta) => {
+            &[APPLY, CHECK, (Read, "upgrade plan"), (Write, "upgrade begin, finalize, cancel")]
         }
         (Actor::Operator, _) => &[APPLY, CHECK, (Describe, "topology check --live")],
         (Actor::Reviewer | Actor::Committer | Actor::HoneypotKeeper, _) => &[],
@@ -164,7 +173,17 @@ fn other_rights(names: Names<'_>, actor: Actor) -> Vec<Acl> {
         Actor::Reviewer => vec![own_group("reviewer")],
         Actor::Auditor => vec![own_group("auditor"), coordinator()],
         Actor::Committer => vec![own_group("committer")],
-        Actor::HoneypotKeeper | Actor::Operator => vec![coordinator()],
+        Actor::HoneypotKeeper => vec![coordinator()],
+        Actor::Operator => vec![
+            coordinator(),
+            right(
+                Resource::TransactionalId,
+                format!("{}{META_ID}", names.transactional_ids),
+                false,
+                Operation::Write,
+                "upgrade begin, finalize, cancel",
+            ),
+        ],
     }
 }
 

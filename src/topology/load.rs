@@ -56,6 +56,8 @@ impl Topology {
         let normal = serde_json::to_vec(&(&main, &topics))
             .map_err(|e| Error::with(Code::Internal, "the topology can't be hashed", e))?;
         let hash = hex::encode(&Sha256::digest(normal)[..8]);
+        // Not part of the hash: what members agree on is recorded there, and decides nothing.
+        topics.entry(Role::Meta).or_insert_with(|| Topic::meta(&main.application));
         let mut topology = Self { main, topics, sources: BTreeMap::new(), hash };
         super::validate::validate(&topology)?;
         topology.repartition();

@@ -2,14 +2,16 @@
 
 mod acls;
 mod breaker;
+mod change;
 mod describe;
 mod dot;
 mod load;
 mod model;
 mod validate;
 
-pub use acls::{Acl, Actor, Names, Operation, Resource, acls, kafka_acls};
+pub use acls::{Acl, Actor, META_ID, Names, Operation, Resource, acls, kafka_acls};
 pub use breaker::{Breaker, OnDeadLetter};
+pub use change::{Change, Effect, Settings, agreed, changes, fingerprint};
 pub use describe::describe;
 pub use dot::dot;
 pub use model::{

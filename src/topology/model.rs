@@ -31,11 +31,13 @@ pub enum Role {
     Calibrations,
     /// Broadcast: registry.
     Honeypots,
+    /// What the members agree on.
+    Meta,
 }
 
 impl Role {
     /// All roles in flow order.
-    pub const ALL: [Role; 10] = [
+    pub const ALL: [Role; 11] = [
         Role::MemoryWrites,
         Role::RetrievalLogs,
         Role::CommittedMemory,
@@ -46,6 +48,7 @@ impl Role {
         Role::Changelog,
         Role::Calibrations,
         Role::Honeypots,
+        Role::Meta,
     ];
 
     /// Kebab-case name.
@@ -62,6 +65,7 @@ impl Role {
             Role::Changelog => "changelog",
             Role::Calibrations => "calibrations",
             Role::Honeypots => "honeypots",
+            Role::Meta => "meta",
         }
     }
 
@@ -376,6 +380,8 @@ pub enum KeyKind {
     State,
     /// `kind/scope@version`.
     Version,
+    /// `application`, or `member/<instance>`.
+    Meta,
 }
 
 /// How long records stay.
@@ -520,6 +526,22 @@ impl Topology {
     pub fn prefix(&mut self, prefix: &str) {
         for topic in self.topics.values_mut().chain(self.sources.values_mut()) {
             topic.name = format!("{prefix}{}", topic.name);
+        }
+    }
+}
+
+impl Topic {
+    /// The topic of what the members agree on, where none is declared.
+    pub(super) fn meta(application: &str) -> Self {
+        Self {
+            name: format!("{application}-{}", Role::Meta.as_str()),
+            partitions: 1,
+            key: KeyKind::Meta,
+            cleanup: Cleanup::Compact,
+            retention: Retention::Forever,
+            schema: Some("meta".to_owned()),
+            timestamps: None,
+            repartition: Repartition::Never,
         }
     }
 }

@@ -24,6 +24,9 @@ const UNIT_TOPICS: [Role; 8] = [
 
 /// Checks all rules; the first broken one is the error.
 pub(super) fn validate(t: &Topology) -> Result<()> {
+    if !crate::schema::valid_part(&t.main.application) {
+        return fail(Code::TopologyLimits, "application must match [A-Za-z0-9._-]{1,128}".into());
+    }
     topics_declared(t)?;
     names(t)?;
     copartition(t)?;
@@ -135,6 +138,9 @@ fn copartition(t: &Topology) -> Result<()> {
             );
         }
     }
+    if t.topic(Role::Meta).partitions != 1 || t.topic(Role::Meta).repartition == Repartition::Auto {
+        return fail(Code::TopologyBroadcastPartitions, "meta has exactly 1 partition".to_owned());
+    }
     for role in Role::ALL.into_iter().filter(|r| r.is_broadcast()) {
         let topic = t.topic(role);
         if !t.main.broadcast.contains(&role) || topic.partitions != 1 || topic.repartition == Repartition::Auto {
@@ -174,6 +180,7 @@ fn cleanup_and_keys(t: &Topology) -> Result<()> {
             Role::DeadLetters => (Cleanup::Delete, KeyKind::Original),
             Role::Changelog => (Cleanup::Compact, KeyKind::State),
             Role::Calibrations | Role::Honeypots => (Cleanup::Compact, KeyKind::Version),
+            Role::Meta => (Cleanup::Compact, KeyKind::Meta),
         };
         let topic = t.topic(role);
         if topic.cleanup != cleanup {
@@ -231,9 +238,6 @@ fn group(t: &Topology) -> Result<()> {
 
 fn limits(t: &Topology) -> Result<()> {
     let (l, m) = (&t.main.limits, &t.main.memsad);
-    if !crate::schema::valid_part(&t.main.application) {
-        return fail(Code::TopologyLimits, "application must match [A-Za-z0-9._-]{1,128}".into());
-    }
     if l.max_output_bytes < 4096 || l.max_record_bytes < 1024 || l.in_flight_bytes < 1 << 20 || l.cache_bytes < 1 << 20
     {
         return fail(

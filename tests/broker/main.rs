@@ -18,6 +18,7 @@ mod support;
 mod takeover;
 mod telemetry;
 mod tools;
+mod upgrade;
 
 use std::time::Duration;
 

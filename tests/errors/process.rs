@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use memsluice::agreement::{Live, Own, admit, finalize};
 use memsluice::app::Setup;
 use memsluice::calibrate::{Samples, fit_boundary};
 use memsluice::config::{Backend, Config, Secret};
@@ -18,11 +19,11 @@ use memsluice::pipeline::{
 };
 use memsluice::policy::Policy;
 use memsluice::reset::check_members;
-use memsluice::schema::Boundary;
+use memsluice::schema::{Agreement, ApplicationMeta, Boundary, StateFormats};
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
-use memsluice::state::{Db, Kind, MemoryStore, Positions, Restorer, State, Store, UnitPlan, key};
+use memsluice::state::{Db, Kind, MemoryStore, Positions, READS, Restorer, State, Store, UnitPlan, key};
 use memsluice::telemetry::{self, health, metrics};
-use memsluice::topology::{Role, Topology};
+use memsluice::topology::{Role, Topology, agreed, fingerprint};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
 
@@ -58,8 +59,47 @@ fn stopped(step: StopStep) -> Option<Code> {
     Some(step.failed(Error::new(Code::BrokerUnreachable, "")).code())
 }
 
+/// A member of the sample topology with an edit and a policy.
+fn own(from: &str, to: &str) -> Own {
+    let main = include_str!("../../topology/memsluice.yaml").replace(from, to);
+    let topology = Topology::parse(&main, include_str!("../../topology/topics.yaml")).unwrap();
+    let settings = agreed(&topology.settings());
+    let agreement =
+        Agreement { fingerprint: fingerprint(&settings), policy: String::new(), key_id: String::new(), settings };
+    Own { instance: "0".to_owned(), agreement, reads: READS, program: "0.1.0".to_owned() }
+}
+
+fn recorded(from: &str, to: &str, write: u8) -> ApplicationMeta {
+    let (agreement, format) = (own(from, to).agreement, StateFormats { min: 1, write });
+    ApplicationMeta { revision: 1, agreement, next: None, format, program: "0.1.0".to_owned() }
+}
+
 /// Configuration, secret and files.
 pub(crate) const FILES: &[(Code, &str, Raise)] = &[
+    (Code::MemberDiffers, "another threshold", |_| {
+        failed(admit(&recorded("kappa: 2.0", "kappa: 2.5", 1), &own("", "")))
+    }),
+    (Code::TopologyIncompatible, "another ring", |_| {
+        failed(admit(&recorded("history: 100 ", "history: 30 ", 1), &own("", "")))
+    }),
+    (Code::TopologyIncompatible, "topology diff", |f| {
+        for (name, text) in [
+            ("old", include_str!("../../topology/memsluice.yaml").to_owned()),
+            (
+                "new",
+                include_str!("../../topology/memsluice.yaml").replace("application: memsluice", "application: other"),
+            ),
+        ] {
+            fs::create_dir(f.join(name)).unwrap();
+            write(&f.join(name), "memsluice.yaml", text);
+            write(&f.join(name), "topics.yaml", include_str!("../../topology/topics.yaml"));
+        }
+        program(&["topology", "diff", "old", "new"], &[], f, Stdio::null())
+    }),
+    (Code::UpgradeUnfinished, "a member of the old kind", |_| {
+        let live = [Live { client: "memsluice-0 (/h)".to_owned(), member: None }];
+        failed(finalize(&recorded("", "", 1), &own("", ""), &live))
+    }),
     (Code::ConfigInvalid, "a property that breaks exactly-once", |f| {
         configured(f, "kafka: { properties: { isolation.level: read_uncommitted } }")
     }),
@@ -200,6 +240,10 @@ fn positions(changelog: i64) -> Positions {
 
 /// Local state.
 pub(crate) const STATE: &[(Code, &str, Raise)] = &[
+    (Code::FormatUnsupported, "a newer format", |_| {
+        failed(memsluice::state::write_format(StateFormats { min: 1, write: READS.max + 1 }))
+    }),
+    (Code::FormatUnsupported, "a member", |_| failed(admit(&recorded("", "", READS.max + 1), &own("", "")))),
     (Code::StateFailed, "the folder is a file", |f| failed(Db::open(&write(f, "file", ""), "a"))),
     (Code::StateFailed, "the database is a file", |f| {
         write(f, "rocksdb", "");
