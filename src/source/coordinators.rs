@@ -55,7 +55,9 @@ fn timeouts(topology: &Topology, said: impl Fn(&str) -> Option<Duration>) -> Opt
     let (consumer, transaction) = (&topology.main.consumer, topology.main.commit.transaction_timeout);
     let above = said("transaction.max.timeout.ms").filter(|max| transaction > *max);
     if let Some(max) = above {
-        return Some(format!("transaction_timeout is {transaction:?}, the broker's transaction.max.timeout.ms {max:?}"));
+        return Some(format!(
+            "transaction_timeout is {transaction:?}, the broker's transaction.max.timeout.ms {max:?}"
+        ));
     }
     // KIP-848: the session timeout is the broker's.
     if consumer.assignor == Assignor::ConsumerRange {

@@ -14,8 +14,8 @@ pub use breaker::{Breaker, OnDeadLetter};
 pub use change::{Change, Effect, Settings, agreed, changes, fingerprint};
 pub use describe::describe;
 pub use dot::dot;
-pub use validate::TRANSACTION_MARGIN;
 pub use model::{
     Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, OnOutOfRange, Posture,
     PostureKind, Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
 };
+pub use validate::TRANSACTION_MARGIN;

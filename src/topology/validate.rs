@@ -240,7 +240,11 @@ fn group(t: &Topology) -> Result<()> {
 
 fn limits(t: &Topology) -> Result<()> {
     let (l, m) = (&t.main.limits, &t.main.memsad);
-    if l.max_output_bytes < 4096 || l.max_record_bytes < 1024 || l.in_flight_bytes < 1 << 20 || l.cache_bytes < 1 << 20 || l.state_bytes < 8 << 20
+    if l.max_output_bytes < 4096
+        || l.max_record_bytes < 1024
+        || l.in_flight_bytes < 1 << 20
+        || l.cache_bytes < 1 << 20
+        || l.state_bytes < 8 << 20
     {
         return fail(
             Code::TopologyLimits,

@@ -270,9 +270,9 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
         failed(Db::open(f, "a", 8 << 20))
     }),
     (Code::StateMismatch, "another identity", |f| {
-        drop(Db::open(f, "memsluice units=6").unwrap());
-        drop(Db::open(f, "memsluice units=6").unwrap());
-        failed(Db::open(f, "memsluice units=7"))
+        drop(Db::open(f, "memsluice units=6", 8 << 20).unwrap());
+        drop(Db::open(f, "memsluice units=6", 8 << 20).unwrap());
+        failed(Db::open(f, "memsluice units=7", 8 << 20))
     }),
     (Code::StateFormat, "another format", |f| {
         let mut db = Db::open(f, "a", 8 << 20).unwrap();
@@ -469,7 +469,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::StateDiffers, "a key that the changelog has not", |f| {
         let mock = Mock::new();
         let identity = Setup::load(Config::default(), None, None).unwrap().identity();
-        let mut db = Db::open(f, &identity).unwrap();
+        let mut db = Db::open(f, &identity, 8 << 20).unwrap();
         db.apply(vec![positions(0).change(0), (key(Kind::Unit, 0, &[], None, &[]), Some(vec![1]))]).unwrap();
         drop(db);
         let folder = f.to_str().unwrap().to_owned();
