@@ -48,7 +48,7 @@ fn auto_through_kill_nine_equals_never() {
     assert!(a.clean() && b.clean(), "never {a:?}\nauto {b:?}");
     assert_eq!((a.inputs, b.inputs), (60_000, 60_000));
     assert_eq!(support::differing_lines(&a.dump, &b.dump), 0);
-    assert_eq!(never.readable("attacks"), auto.readable("attacks"));
+    assert!(never.readable("attacks") > 0 && never.readable("attacks") == auto.readable("attacks"));
     assert_eq!(auto.readable(INTERNAL), 60_000);
     assert_eq!(auto.readable(LOGS), 4_000);
 }

@@ -166,7 +166,7 @@ impl Ended {
     /// The last lines; a talkative log has thousands.
     pub(crate) fn tail(&self) -> String {
         let lines: Vec<&str> = self.stderr.lines().collect();
-        lines[lines.len().saturating_sub(25)..].join("\n")
+        lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
     pub(crate) fn totals(&self) -> Value {
