@@ -115,3 +115,30 @@ impl Fitted {
         Self { shingles: Hashes::new(shingles), entities: Hashes::new(entities) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever a text holds, it is read, and what is read is the same again.
+        #[test]
+        fn any_text_is_read(text in any::<String>(), noise in "[ -~\u{200b}-\u{200f}\u{e0040}-\u{e007f}\u{fe0f}😀а-я]{0,200}") {
+            for text in [text, noise] {
+                prop_assert_eq!(Features::of(&text), Features::of(&text));
+                let _ = shown(&text);
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_say_so() {
+        for unit in ["when if ", "a@a.", "😀\u{fe0f}\u{200d}", "AB12 1234 ", "да. ", "search["] {
+            let text = unit.repeat((SCREENED + 100) / unit.len() + 1);
+            let features = Features::of(&text);
+            assert!(features.cut, "{unit}");
+        }
+        assert!(!Features::of("short").cut);
+    }
+}
