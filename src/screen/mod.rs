@@ -9,11 +9,15 @@ mod conformal;
 mod drift;
 mod entity;
 mod entropy;
+mod fit;
 mod hidden;
 mod junk;
 mod lexicon;
 mod normal;
 mod payload;
+mod record;
+mod ring;
+mod source;
 mod verdict;
 
 pub use campaign::{Campaign, Earlier, KeyTokens, Trace, campaign};
@@ -21,11 +25,15 @@ pub use conformal::{Conformal, LEAST, MOST, Rank, Row};
 pub use drift::{Drift, drift};
 pub use entity::{Entity, EntityKind, entities};
 pub use entropy::{CharModel, prototype_contrast};
+pub use fit::{FitInput, FitRow, RING, fit};
 pub use hidden::{Hidden, hidden, revealed, shown};
 pub use junk::junk;
 pub use lexicon::{Classes, LEXICON, classes, patterns};
 pub use normal::{Form, Hashes, Keyed, is_sentence, norm, sentences, shingles};
 pub use payload::{Payload, Sentences};
+pub use record::{Group, Screening};
+pub use ring::{Entry, Ring, Slot, Standing, Written};
+pub use source::source_id;
 pub use verdict::{FAMILIES, Finding, Floors, Scored, judge};
 
 use crate::schema::Vector;
@@ -67,7 +75,7 @@ impl Features {
             drift: drift(&keyed),
             junk: junk(text),
             hidden: hidden(text),
-            cut: cut || trace.cut,
+            cut,
             trace,
         }
     }
