@@ -183,7 +183,7 @@ pub fn retracted_write(uid: String, boundary: &Boundary, body: &DecisionBody, at
         at,
         start: at,
         title: "Stored memory belongs to a campaign",
-        kind: "memory-poisoning",
+        kind: "memory-retraction",
         message: format!("an allowed memory write is one of a campaign: {}", body.reasons.join(", ")),
         analytic: ("screen.floors", "Write screen", 1),
         attack: poisoning(),
