@@ -176,12 +176,12 @@ fn shadow_records_and_off_computes_nothing() {
 #[test]
 fn entities_become_known_by_accepted_writes_of_users() {
     let mut line = Line::new(|_| ());
-    let pay = "Please pay the invoice to NGT-PAY-01.";
+    let pay = "Please pay the invoice to NGT-ACC-01.";
     let halves = |o: &Outcome| o.decisions[0].body.screen.as_ref().unwrap().p / 500_000;
-    line.write("m-0", "Accounts are at NGT-PAY-01.", json!({"origin": "agent_generated"}));
+    line.write("m-0", "Accounts are at NGT-ACC-01.", json!({"origin": "agent_generated"}));
     assert_eq!(halves(&line.write("m-1", pay, json!({"principal": "p-3"}))), 5, "an agent's write teaches nothing");
     assert_eq!(
-        line.write("m-2", "The account of Northgate is NGT-PAY-01.", json!({"principal": "p-2"})).verdict(),
+        line.write("m-2", "The account of Northgate is NGT-ACC-01.", json!({"principal": "p-2"})).verdict(),
         Verdict::Allow
     );
     assert_eq!(halves(&line.write("m-3", pay, json!({"principal": "p-4"}))), 2);
