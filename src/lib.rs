@@ -2,7 +2,7 @@
 //! be written and what was read.
 //!
 //! ```text
-//! source -> decode -> breaker -> policy -> embed -> score -> decide -> sink
+//! source -> decode -> breaker -> policy -> embed -> score -> screen -> decide -> sink
 //!              \-> session -> sprt -> alert ---------------------------^
 //! ```
 //!
@@ -29,6 +29,8 @@ pub mod embed;
 
 pub mod score;
 
+pub mod screen;
+
 pub mod decide;
 
 pub mod session;
@@ -44,6 +46,8 @@ pub mod pipeline;
 pub mod files;
 
 pub mod calibrate;
+
+pub mod screening;
 
 pub mod scan;
 
