@@ -146,7 +146,10 @@ pub fn held_write(uid: String, boundary: &Boundary, body: &DecisionBody, at: Mil
         analytic: if by_screen {
             ("screen.floors", "Write screen", 1)
         } else if by_score {
-            ("memsad.reference", "MEMSAD score", 3)
+            match body.memsad.as_ref().and_then(|m| m.window.as_ref()) {
+                Some(_) => ("memsad.hardened", "MEMSAD score", 3),
+                None => ("memsad.reference", "MEMSAD score", 3),
+            }
         } else {
             ("policy.provenance", "Provenance policy", 1)
         },

@@ -91,6 +91,8 @@ mod tests {
     fn memsad(flagged: bool, status: MemsadStatus) -> MemsadFacts {
         MemsadFacts {
             calibration: None,
+            certificate: None,
+            conformal: None,
             flagged,
             m: 1,
             s_comb: 0,
@@ -99,6 +101,7 @@ mod tests {
             statistic: "max".into(),
             status,
             threshold: None,
+            window: None,
         }
     }
 

@@ -117,6 +117,7 @@ codes! {
     DeadLetterMissing = "dead_letter_missing", Stop, "list what is there: `memsluice dlq list --all`";
     DeadLetterIncomplete = "dead_letter_incomplete", Stop, "send the record to its input topic yourself, then `memsluice dlq skip` the dead letter";
     StateDiffers = "state_differs", Stop, "stop the stream and move state_dir away: it is rebuilt from the changelog";
+    DecisionDiffers = "decision_differs", Stop, "keep the decision and what it was compared with, and open an incident: a record was changed, or another program made it";
     FileUnreadable = "file_unreadable", Stop, "check the path and its permissions";
     OutputFailed = "output_failed", Stop, "check that the output can be written";
     StopDrainFailed = "stop_drain_failed", Stop, "no record is lost: what was not committed is decided again at the next start";

@@ -57,6 +57,8 @@ pub mod app;
 
 pub mod inspect;
 
+pub mod verify;
+
 pub mod dlq;
 
 pub mod reset;

@@ -15,6 +15,7 @@ mod schema;
 mod state;
 mod topology;
 mod upgrade;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -60,6 +61,8 @@ enum Command {
     Dlq(dlq::DlqArgs),
     /// Look at the local state, or check it against the changelog.
     State(state::StateArgs),
+    /// Recompute what a decision says.
+    Verify(verify::VerifyArgs),
     /// Put offsets, state and local folder of the application back to a start.
     Reset(reset::ResetArgs),
     /// Show the main job on sample data.
@@ -112,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Honeypots(args) => honeypots::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Reset(args) => reset::run(&args),
         Command::Demo(args) => demo::run(&args),
     };

@@ -12,9 +12,9 @@ use crate::config::Secret;
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::files::{read_honeypots, total_bytes};
-use crate::pipeline::Registry;
+use crate::pipeline::{Engine, Registry};
 use crate::scan::{ScanInput, scan};
-use crate::schema::{Boundary, Calibration, Scope, ScreenCalibration};
+use crate::schema::{Boundary, Calibration, Decision, Scope, ScreenCalibration};
 use crate::screening::{self, fit_screen};
 use crate::topology::Role;
 
@@ -46,15 +46,7 @@ pub(super) struct ScanArgs {
 }
 
 pub(super) fn run(args: &ScanArgs) -> Result<()> {
-    let mut setup = args.common.setup()?;
-    Arc::make_mut(&mut setup.topology).without_repartition();
-    let secret = match &setup.config.secret_file {
-        Some(path) => Secret::from_file(path)?,
-        None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,
-    };
-    let embedder = Embedder::start(&setup.config.encoder)?;
-    let registry = registry(args, &setup, &embedder)?;
-    let engine = setup.engine(secret, &embedder)?;
+    let (engine, embedder, registry) = prepare(args)?;
     let input = ScanInput { writes: args.writes.clone(), queries: args.queries.clone() };
     let bar = out::progress(total_bytes(&input.writes)? + total_bytes(&input.queries)?, "bytes");
     let each = |o: &crate::sink::Output| match args.output {
@@ -74,6 +66,49 @@ pub(super) fn run(args: &ScanArgs) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Every decision that the files lead to.
+pub(super) fn decisions(
+    common: &Common,
+    writes: &[PathBuf],
+    queries: &[PathBuf],
+    calibrate: &[PathBuf],
+) -> Result<Vec<Decision>> {
+    let args = ScanArgs {
+        common: common.clone(),
+        writes: writes.to_vec(),
+        queries: queries.to_vec(),
+        calibrate: calibrate.to_vec(),
+        honeypots: None,
+        all: false,
+        output: Format::Json,
+    };
+    let (engine, embedder, registry) = prepare(&args)?;
+    let input = ScanInput { writes: args.writes, queries: args.queries };
+    let mut found = Vec::new();
+    let each = |o: &crate::sink::Output| {
+        if o.role == Role::Decisions {
+            found.extend(serde_json::from_slice::<Decision>(o.value.as_deref().unwrap_or_default()).ok());
+        }
+        Ok(())
+    };
+    scan(&input, &engine, &embedder, &registry, each, |_| ())?;
+    Ok(found)
+}
+
+/// Everything that a scan needs.
+fn prepare(args: &ScanArgs) -> Result<(Engine, Embedder, Registry)> {
+    let mut setup = args.common.setup()?;
+    Arc::make_mut(&mut setup.topology).without_repartition();
+    let secret = match &setup.config.secret_file {
+        Some(path) => Secret::from_file(path)?,
+        None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,
+    };
+    let embedder = Embedder::start(&setup.config.encoder)?;
+    let registry = registry(args, &setup, &embedder)?;
+    let engine = setup.engine(secret, &embedder)?;
+    Ok((engine, embedder, registry))
 }
 
 /// Calibrations and honeypots, in force before the first write.

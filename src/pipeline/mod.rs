@@ -7,6 +7,7 @@ mod engine;
 mod failpoint;
 mod gate;
 mod machine;
+mod memories;
 mod meter;
 mod outputs;
 mod registry;

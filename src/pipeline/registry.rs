@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error, Result};
 use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope, ScreenCalibration, to_cosine};
+use crate::score::Fitted;
 use crate::screen::Screening;
 use crate::topology::Role;
 
@@ -16,7 +17,7 @@ const KEPT: usize = 64;
 /// All versions and pointers; `generation` grows with each change.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    calibrations: HashMap<String, BTreeMap<u64, Calibration>>,
+    calibrations: HashMap<String, BTreeMap<u64, Arc<Fitted>>>,
     screenings: HashMap<String, BTreeMap<u64, Arc<Screening>>>,
     honeypots: HashMap<String, BTreeMap<u64, HoneypotSet>>,
     active: BTreeMap<String, u64>,
@@ -65,7 +66,8 @@ impl Registry {
     /// `calibration_invalid`.
     pub fn add_calibration(&mut self, c: Calibration) -> Result<()> {
         let numbers = [c.mean, c.std, c.threshold, c.kappa].iter().all(|x| x.is_finite() && x.abs() < 1e6);
-        let words = c.mode == "reference" && ["max", "mean", "combined"].contains(&c.statistic.as_str());
+        let mode = if c.conformal.is_some() { "hardened" } else { "reference" };
+        let words = c.mode == mode && ["max", "mean", "combined"].contains(&c.statistic.as_str());
         // Units and cosine must say the same, or the record was edited by hand.
         let units = (to_cosine(c.threshold_units) - c.threshold).abs() < 1e-6;
         let sane = numbers && words && units && c.version <= MAX_VERSION;
@@ -76,7 +78,8 @@ impl Registry {
             ));
         }
         let active = self.active.get(&format!("memsad/{}", c.scope)).copied();
-        insert(&mut self.calibrations, c.scope.clone(), c.version, c, active);
+        let (scope, version) = (c.scope.clone(), c.version);
+        insert(&mut self.calibrations, scope, version, Arc::new(Fitted::of(c)?), active);
         self.generation += 1;
         Ok(())
     }
@@ -150,7 +153,7 @@ impl Registry {
 
     /// A version of a calibration.
     #[must_use]
-    pub fn calibration(&self, scope: &str, version: u64) -> Option<&Calibration> {
+    pub fn calibration(&self, scope: &str, version: u64) -> Option<&Arc<Fitted>> {
         self.calibrations.get(scope)?.get(&version)
     }
 

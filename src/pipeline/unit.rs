@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::memories::Memories;
 use super::meter::SessionCounts;
 use super::retrieval_path::read_session;
 use super::sources::Sources;
@@ -11,8 +12,8 @@ use super::{Engine, Registry, gate};
 use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Boundary, Calibration, Scope, Vector, Versions};
-use crate::score::History;
+use crate::schema::{Boundary, Scope, Vector, Versions};
+use crate::score::{Fitted, History};
 use crate::screen::Screening;
 use crate::sink::Output;
 use crate::source::{At, partition_of};
@@ -40,10 +41,12 @@ pub struct Unit {
     pub(super) held: Held,
     /// Next offset of each input, by physical topic name.
     pub(super) positions: BTreeMap<String, i64>,
-    pub(super) calibrations: BTreeMap<Scope, Arc<Calibration>>,
+    pub(super) calibrations: BTreeMap<Scope, Arc<Fitted>>,
     pub(super) screenings: BTreeMap<Scope, Arc<Screening>>,
     /// Rings and known entities of the screen.
     pub(super) sources: Sources,
+    /// Windows and accepted writes of hardened MEMSAD.
+    pub(super) memories: Memories,
     pub(super) traps: HashMap<Boundary, Traps>,
     pub(super) versions: HashMap<Boundary, Arc<Versions>>,
     histories: HashMap<Boundary, History>,
@@ -94,6 +97,7 @@ impl Unit {
             calibrations: BTreeMap::new(),
             screenings: BTreeMap::new(),
             sources: Sources::default(),
+            memories: Memories::default(),
             traps: HashMap::new(),
             versions: HashMap::new(),
             histories: HashMap::new(),
@@ -131,13 +135,14 @@ impl Unit {
     /// Bytes of the histories held ready.
     #[must_use]
     pub fn cached_bytes(&self) -> usize {
-        self.histories.values().map(History::bytes).sum::<usize>() + self.sources.bytes()
+        self.histories.values().map(History::bytes).sum::<usize>() + self.sources.bytes() + self.memories.bytes()
     }
 
     /// Drops the histories; they are read again when needed.
     pub fn drop_histories(&mut self) {
         self.histories.clear();
         self.sources.clear();
+        self.memories.clear();
         self.stream_times.clear();
         self.next_expiry.clear();
         self.versions.clear();
@@ -208,7 +213,7 @@ impl Unit {
             match what.split_once('/') {
                 Some(("memsad", scope)) => {
                     if let (Some(key), Some(c)) = (Scope::parse(scope), registry.calibration(scope, *version)) {
-                        self.calibrations.insert(key, Arc::new(c.clone()));
+                        self.calibrations.insert(key, c.clone());
                     }
                 }
                 Some(("screen", scope)) => {

@@ -14,12 +14,12 @@ use crate::schema::{
     ContentFacts, DecisionBody, DecisionKind, IdKind, InputRef, MemsadFacts, Op, PolicyFacts, SourceFacts, Verdict,
     header,
 };
-use crate::score::assess;
+use crate::score::{applicable, assess};
 use crate::sink::{Output, size};
 use crate::source::At;
 use crate::state::{State, Store};
 use crate::telemetry::metrics;
-use crate::topology::{MemsadMode, Role};
+use crate::topology::{Form, MemsadMode, Role};
 
 impl Engine {
     /// Decides one write.
@@ -40,7 +40,7 @@ impl Engine {
         let vector = embedded.as_ref().and_then(|e| e.as_ref().ok()).map(|e| e.vector.clone());
         let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
         let screened = self.screen(unit, state, occasion, vector.as_ref())?;
-        let (memsad, embedding) = self.score(unit, state, write, embedded, &mut flags)?;
+        let (memsad, embedding) = self.score(unit, state, occasion, ruling, embedded, &mut flags)?;
         let posture = &self.topology.main.posture;
         let facts = screened.as_ref().map(|s| &s.facts);
         let mut outcome = decide::decide(ruling, memsad.as_ref(), facts, embedding, posture);
@@ -74,6 +74,7 @@ impl Engine {
             let more = self.screened(unit, state, occasion, &screened, &outputs)?;
             outputs.extend(more);
         }
+        self.accepted(unit, state, occasion, ruling, vector.as_ref(), &outputs)?;
         Ok(outputs)
     }
 
@@ -81,7 +82,8 @@ impl Engine {
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
-        write: &Write,
+        o: Occasion<'_>,
+        ruling: &Ruling,
         embedded: Option<Result<Encoded>>,
         flags: &mut Vec<String>,
     ) -> Result<(Option<MemsadFacts>, Embedding)> {
@@ -94,11 +96,17 @@ impl Engine {
         if self.memsad.memsad.mode == MemsadMode::Off {
             return Ok((None, embedding));
         }
-        let calibration = crate::score::applicable(&unit.calibrations, &write.boundary).cloned();
-        let history = unit.history(&write.boundary, self, state)?;
-        let since = monotonic();
-        let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_deref());
-        metrics().score_seconds.observe_duration(since.elapsed());
+        let (facts, more) = match self.memsad.memsad.form {
+            Form::Hardened => self.score_hardened(unit, state, o, ruling, &encoded.vector)?,
+            Form::Reference => {
+                let calibration = applicable(&unit.calibrations, &o.write.boundary).cloned();
+                let history = unit.history(&o.write.boundary, self, state)?;
+                let since = monotonic();
+                let scored = assess(&self.memsad, &encoded.vector, history, calibration.as_deref().map(|c| &c.record));
+                metrics().score_seconds.observe_duration(since.elapsed());
+                scored
+            }
+        };
         flags.extend(more.into_iter().map(str::to_owned));
         Ok((Some(facts), embedding))
     }

@@ -82,14 +82,80 @@ pub enum MemsadStatus {
     Uncalibrated,
 }
 
+/// The test of one score: p-value = rank / of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tail {
+    /// Trusted writes that score at least as high, this write included.
+    pub rank: u32,
+    /// Conformal threshold; null with too few trusted writes.
+    pub threshold: Option<i64>,
+}
+
+/// Conformal thresholds and p-values of the three scores, at the query window of the decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConformalFacts {
+    /// Of `s_comb`.
+    pub comb: Tail,
+    /// Level in millionths.
+    pub level: u32,
+    /// Of `s_max`.
+    pub max: Tail,
+    /// Of `s_mean`.
+    pub mean: Tail,
+    /// Trusted writes and this one.
+    pub of: u32,
+}
+
+/// What can be said exactly about a score and its threshold (`memsad.md` 3.4). Nothing here gates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Certificate {
+    /// Queries for which fewer than `k` stored memories lie at least as near as this write: it would push a memory
+    /// out of their first `k`, or fill an empty place.
+    pub contrast: u32,
+    /// Queries for which no accepted write with this mean score can be among the first `k`; null without a
+    /// threshold.
+    pub coverage: Option<u32>,
+    /// Places that a reader takes.
+    pub k: u32,
+    /// Lipschitz constant of the tested score, in millionths, rounded up.
+    pub lipschitz: u32,
+    /// Largest cosine of a stored memory with the query that is nearest to this write; null where none is stored.
+    pub nearest: Option<i64>,
+    /// The published condition, which guarantees nothing: `s_max` is above `nearest` by kappa deviations and the
+    /// published error bound. Null without a threshold or a stored memory.
+    pub paper_condition: Option<bool>,
+    /// The test's result is the same for each vector within this distance of the write's, in millionths of the unit
+    /// sphere's radius, rounded down; null without a threshold.
+    pub radius: Option<u64>,
+    /// Stored memories that were compared with: the newest accepted ones.
+    pub stored: u32,
+}
+
+/// The query window of a hardened score.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WindowFacts {
+    /// First 16 hex digits of SHA-256 over its queries.
+    pub digest: String,
+    /// Queries left out: they caused the write, or are of the same principal's session.
+    pub excluded: u32,
+    /// Version.
+    pub version: u64,
+}
+
 /// Scores in units of 1 / 32767^2 (one = 1073676289).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemsadFacts {
     /// `scope@version` of the calibration; null when none applies.
     pub calibration: Option<String>,
+    /// Present in the hardened form.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub certificate: Option<Certificate>,
+    /// Present in the hardened form with a calibration.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub conformal: Option<ConformalFacts>,
     /// Score above the threshold.
     pub flagged: bool,
-    /// Number of queries in the history.
+    /// Number of queries that were scored against.
     pub m: u32,
     /// floor((s_max + s_mean) / 2).
     pub s_comb: i64,
@@ -103,6 +169,9 @@ pub struct MemsadFacts {
     pub status: MemsadStatus,
     /// Threshold; null when uncalibrated.
     pub threshold: Option<i64>,
+    /// Present in the hardened form.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub window: Option<WindowFacts>,
 }
 
 /// How the screen stood.

@@ -25,13 +25,14 @@ pub use attack::{
 };
 pub use boundary::{Boundary, MAX_ID_BYTES, valid_id, valid_part};
 pub use broadcast::{
-    ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
-    Scope,
+    ActivePointer, Calibration, CalibrationHistory, CalibrationKind, ConformalRows, Control, Honeypot, HoneypotSet,
+    HoneypotState, Scope,
 };
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
-    Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
-    PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Verdict, Versions, canonical,
+    Activation, Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef,
+    MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail,
+    Verdict, Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};

@@ -93,6 +93,7 @@ pub fn fit(input: &FitInput<'_>) -> Result<Calibration> {
             digest: input.history.digest(),
         },
         as_of: input.as_of.clone(),
+        conformal: None,
     })
 }
 

@@ -33,11 +33,17 @@ pub enum Kind {
     SourceExpiry = 13,
     /// The hash of an entity that the boundary knows.
     Entity = 14,
+    /// A query of a boundary's hardened window, or one that waits for it.
+    Query = 15,
+    /// Where a boundary's hardened window stands, and the number of its next accepted write.
+    Window = 16,
+    /// An accepted write of a boundary.
+    Stored = 17,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 12] = [
+    pub const LOGGED: [Kind; 15] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -50,6 +56,9 @@ impl Kind {
         Kind::SourceSlot,
         Kind::SourceExpiry,
         Kind::Entity,
+        Kind::Query,
+        Kind::Window,
+        Kind::Stored,
     ];
 
     /// Name in commands.
@@ -70,15 +79,18 @@ impl Kind {
             Kind::SourceSlot => "source-slot",
             Kind::SourceExpiry => "source-expiry",
             Kind::Entity => "entity",
+            Kind::Query => "query",
+            Kind::Window => "window",
+            Kind::Stored => "stored",
         }
     }
 
     /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
     fn layout(self) -> (usize, bool, usize) {
         match self {
-            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit => (1, false, 0),
+            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit | Kind::Window => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
-            Kind::HistorySlot | Kind::Held | Kind::Entity => (1, true, 0),
+            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored => (1, true, 0),
             Kind::Session => (2, false, 0),
             Kind::SessionExpiry | Kind::SourceExpiry => (1, true, 1),
             Kind::SourceSlot => (2, true, 0),
@@ -88,7 +100,7 @@ impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Entity as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Stored as u8).contains(&byte)
     }
 }
 
@@ -175,7 +187,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 10] = [
+        let cases: [Case; 13] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -186,6 +198,9 @@ mod tests {
             (Kind::SourceSlot, &["acme/support", "0f"], Some(49), &[]),
             (Kind::SourceExpiry, &["acme/support"], Some(1 << 63), &["0f"]),
             (Kind::Entity, &["acme/support"], Some(u64::MAX), &[]),
+            (Kind::Query, &["acme/support"], Some(103), &[]),
+            (Kind::Window, &["acme/support"], None, &[]),
+            (Kind::Stored, &["acme/support"], Some(500), &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);
