@@ -15,14 +15,14 @@ use memsluice::pipeline::{Engine, EngineSettings, Registry};
 use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
-    Activation, Attack, Boundary, Calibration, ChainLink, ContentFacts, DeadLetterStub, Decision, DecisionBody,
-    DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus, Meta, PolicyFacts,
-    RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, ScreenCalibration, ScreenFacts, ScreenStatus,
-    SourceFacts, Verdict, Versions, canonical, document, names,
+    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
+    Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
+    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, ScreenCalibration, ScreenFacts,
+    ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
-use memsluice::topology::{Role, Topology, describe, dot};
+use memsluice::topology::{Form, Role, Topology, describe, dot};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -134,7 +134,8 @@ fn take(name: &str, bytes: &[u8]) -> Result<Value, &'static str> {
             let mut registry = Registry::default();
             registry.apply(Role::Calibrations, key.as_bytes(), Some(bytes)).map_err(|e| e.code().name())?;
             let known = known.unwrap();
-            assert_eq!(registry.calibration(&known.scope, known.version), Some(&known));
+            let found = registry.calibration(&known.scope, known.version).map(|c| &c.record);
+            assert_eq!(found, Some(&known));
             typed::<Calibration>(bytes)
         }
         "screen-calibration" => {
@@ -282,20 +283,46 @@ fn integer() -> impl Strategy<Value = i64> {
     prop_oneof![-9..9_i64, -(1_i64 << 53)..=1 << 53]
 }
 
+fn hardened() -> impl Strategy<Value = (Certificate, ConformalFacts, WindowFacts)> {
+    let tail = || (any::<u32>(), prop::option::of(integer())).prop_map(|(rank, threshold)| Tail { rank, threshold });
+    let conformal = (tail(), tail(), tail(), any::<u32>(), any::<u32>());
+    let window = (odd(), any::<u32>(), 0..=1_u64 << 53);
+    let counts = (any::<u32>(), prop::option::of(any::<u32>()), any::<u32>(), any::<u32>());
+    let rest = (prop::option::of(integer()), prop::option::of(any::<bool>()), prop::option::of(0..=1_u64 << 53));
+    (conformal, window, counts, rest).prop_map(
+        |((comb, max, mean, level, of), (digest, excluded, version), counts, (nearest, paper_condition, radius))| {
+            let (contrast, coverage, lipschitz, stored) = counts;
+            (
+                Certificate { contrast, coverage, k: 5, lipschitz, nearest, paper_condition, radius, stored },
+                ConformalFacts { comb, level, max, mean, of },
+                WindowFacts { digest, excluded, version },
+            )
+        },
+    )
+}
+
 fn memsad() -> impl Strategy<Value = MemsadFacts> {
     let status = prop::sample::select(vec![MemsadStatus::Enforced, MemsadStatus::Shadow, MemsadStatus::Uncalibrated]);
     let scores = (integer(), integer(), integer(), prop::option::of(integer()));
-    (prop::option::of(odd()), any::<bool>(), any::<u32>(), scores, odd(), status).prop_map(
-        |(calibration, flagged, m, (s_comb, s_max, s_mean, threshold), statistic, status)| MemsadFacts {
-            calibration,
-            flagged,
-            m,
-            s_comb,
-            s_max,
-            s_mean,
-            statistic,
-            status,
-            threshold,
+    let hardened = prop::option::of(hardened());
+    (prop::option::of(odd()), any::<bool>(), any::<u32>(), scores, odd(), status, hardened).prop_map(
+        |(calibration, flagged, m, (s_comb, s_max, s_mean, threshold), statistic, status, hardened)| {
+            let (certificate, conformal, window) =
+                hardened.map_or((None, None, None), |(a, b, c)| (Some(a), Some(b), Some(c)));
+            MemsadFacts {
+                calibration,
+                certificate,
+                conformal,
+                flagged,
+                m,
+                s_comb,
+                s_max,
+                s_mean,
+                statistic,
+                status,
+                threshold,
+                window,
+            }
         },
     )
 }
@@ -440,7 +467,10 @@ impl Marked {
     fn run(&self) -> Vec<Output> {
         let settings = Encoder { backend: Backend::Hash, ..Encoder::default() };
         let embedder = Embedder::start(&settings).unwrap();
-        let topology = Arc::new(Topology::sample().unwrap());
+        // A form that needs no more writes than the demo has.
+        let mut topology = Topology::sample().unwrap();
+        topology.main.memsad.form = Form::Reference;
+        let topology = Arc::new(topology);
         let input = ScanInput { writes: vec![self.file("writes.jsonl")], queries: vec![self.file("retrievals.jsonl")] };
         let samples = Samples::read(&[self.file("calibrate.jsonl")], &input.queries, &[], settings.dimension).unwrap();
         let mut registry = Registry::default();

@@ -36,7 +36,7 @@ enum Which {
 struct DecisionArgs {
     #[command(flatten)]
     common: Common,
-    /// Records of `decisions`, JSONL
+    /// Records of `decisions`, JSON one after another
     #[arg(long, value_name = "FILE")]
     decision: PathBuf,
     /// Id of the decision [default: the first on a write]
@@ -107,7 +107,9 @@ fn print(decision: &Decision, checks: &[Check], output: Format) -> Result<()> {
 fn read(file: &Path) -> Result<Vec<Decision>> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", file.display()), e))?;
-    let decisions = text.lines().filter_map(|l| serde_json::from_str::<Decision>(l).ok());
+    let values =
+        serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>().map_while(std::result::Result::ok);
+    let decisions = values.filter_map(|v| serde_json::from_value::<Decision>(v).ok());
     Ok(decisions.filter(|d| d.body.kind == DecisionKind::Decision).collect())
 }
 

@@ -174,7 +174,7 @@ mod tests {
     fn a_record_holds_its_rows_and_says_what_they_score() {
         let record = fitted(sampled(250, |i| format!("s{i}"))).unwrap();
         let conformal = record.conformal.as_ref().unwrap();
-        assert_eq!((record.n, record.flagged, record.control.n, conformal.left_out), (250, 1, 250, 0));
+        assert_eq!((record.n, record.flagged, record.control.n, conformal.left_out), (250, 0, 250, 0));
         let ready = Fitted::of(record.clone()).unwrap();
         let again = Conformal::of(&ready.rows, &window());
         let memsad = Topology::sample().unwrap().main.memsad;

@@ -26,7 +26,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, valid_retrieval,
+    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, root, valid_retrieval,
     valid_write, write,
 };
 
@@ -451,6 +451,13 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let folder = f.to_str().unwrap().to_owned();
         let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers()), ("MEMSLUICE__STATE_DIR", folder)];
         operate(f, &["state", "verify", "--show-ids"], &env)
+    }),
+    (Code::DecisionDiffers, "another score", |f| {
+        let text = fs::read_to_string(root("schemas/examples/valid/decision/allow.json")).unwrap();
+        let changed = text.replace("\"s_max\": 466028529", "\"s_max\": 466028528");
+        assert_ne!(text, changed);
+        write(f, "d.json", &changed);
+        operate(f, &["verify", "decision", "--decision", "d.json"], &[])
     }),
     (Code::GroupActive, "one member", |_| failed(check_members("g", &["memsluice-0".to_owned()]))),
     (Code::OffsetOutOfRange, "behind the end", |_| out_of_range()),

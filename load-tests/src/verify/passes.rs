@@ -282,7 +282,7 @@ impl<'a> Verifier<'a> {
             self.tally.name(|| format!("wrong_verdict: {place} is {found:?}, not {:?}", expected.verdict));
         }
         let next = body.input_vector.get(&self.retrievals).copied().unwrap_or(0);
-        let due = expected.scored.as_ref().map(|(boundary, vector)| model.scores(at, boundary, next, vector));
+        let due = expected.scored.as_ref().map(|(boundary, who, v)| model.scores(at, boundary, next, who, v));
         let found = body.memsad.map(|s| Scores {
             m: s.m.unwrap_or(-1),
             max: s.s_max.unwrap_or(-1),
