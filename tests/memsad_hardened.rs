@@ -380,7 +380,7 @@ fn decisions_verify_and_changed_ones_dont() {
         assert_eq!(outcome(&decision), (String::new(), true), "{:?}", verify(&decision, &evidence));
         let changes: [(&str, fn(&mut MemsadFacts)); 9] = [
             ("result", |m| m.flagged = !m.flagged),
-            ("result", |m| m.threshold = m.threshold.map(|t| t - ONE)),
+            ("p_values", |m| m.threshold = m.threshold.map(|t| t - ONE)),
             ("p_values", |m| m.conformal.as_mut().unwrap().max.rank = 0),
             ("thresholds", |m| m.conformal.as_mut().unwrap().of += 1),
             ("radius", |m| m.certificate.as_mut().unwrap().radius = Some(1 << 40)),

@@ -41,7 +41,8 @@ struct Ready {
 impl Memories {
     /// Memory of what is held, bytes, about.
     pub(super) fn bytes(&self) -> usize {
-        self.of.values().map(|r| r.window.bytes() + r.memory.bytes()).sum()
+        let scored = |r: &Ready| r.scored.as_ref().map_or(0, |(c, ..)| 24 * c.rows.len());
+        self.of.values().map(|r| r.window.bytes() + r.memory.bytes() + scored(r)).sum()
     }
 
     /// Drops what is held.

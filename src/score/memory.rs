@@ -166,8 +166,8 @@ impl Memory {
     /// Memory, bytes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let entries: usize = self.entries.values().map(|e| 2 * e.vector.as_slice().len() + 160).sum();
-        entries + self.nearest.len() * (K * 16 + 64)
+        let one = self.entries.values().next().map_or(0, |e| 2 * e.vector.as_slice().len() + 160);
+        one * self.entries.len() + self.nearest.len() * (K * 16 + 64)
     }
 }
 

@@ -19,6 +19,8 @@ const SAME: i64 = ONE / 100 * 98;
 /// Principals whose copies of one query stay: with two of them nobody can take somebody else's query out by asking
 /// it too.
 const COPIES: usize = 2;
+/// Copies are looked for among so many of the newest queries. Each query is one of these when it enters.
+const COMPARED: usize = 256;
 
 /// A query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,13 +206,14 @@ impl Window {
     /// Memory, bytes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.rows.iter().chain(&self.waiting).map(|q| 2 * q.vector.as_slice().len() + 96).sum()
+        let one = self.rows.first().or(self.waiting.first()).map_or(0, |q| 2 * q.vector.as_slice().len() + 96);
+        one * (self.rows.len() + self.waiting.len())
     }
 }
 
-/// Whether newer queries say the same: one of the same principal, or those of enough others.
+/// Whether newer queries, the newest first, say the same: one of the same principal, or those of enough others.
 fn is_copy(newer: &[Query], q: &Query) -> bool {
-    let alike = newer.iter().filter(|n| dot(&n.vector, &q.vector) >= SAME);
+    let alike = newer.iter().take(COMPARED).filter(|n| dot(&n.vector, &q.vector) >= SAME);
     let mut others = 0;
     for n in alike {
         if n.keys.principal == q.keys.principal {

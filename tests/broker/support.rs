@@ -605,7 +605,9 @@ impl Bench {
     /// Everything in the state but offsets and the chain (whose ids name the topics).
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = self.db();
-        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Circuit, Kind::Held];
+        let history = [Kind::Query, Kind::Window, Kind::Stored, Kind::HistorySlot];
+        let kinds = [Kind::Boundary, Kind::Session, Kind::SessionExpiry, Kind::Circuit, Kind::Held];
+        let kinds: Vec<Kind> = history.into_iter().chain(kinds).collect();
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
     }
