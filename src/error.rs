@@ -111,6 +111,7 @@ codes! {
     CalibrationTooSmall = "calibration_too_small", Stop, "give at least two benign writes (50 or more are advised)";
     CalibrationNoQueries = "calibration_no_queries", Stop, "give at least one query of the same boundary";
     CalibrationInvalid = "calibration_invalid", Stop, "the calibration record is broken: fit it again";
+    CalibrationMissing = "calibration_missing", Stop, "list what is there: `memsluice calibrate show`";
     HoneypotInvalid = "honeypot_invalid", Stop, "correct the honeypot file: `memsluice schema print honeypot`";
     SprtInvalid = "sprt_invalid", Stop, "choose 0 < p0 < p1 < 1 with p1 > 2 p0, and alpha, beta in (0, 0.5)";
     TopologyDiffers = "topology_differs", Stop, "create what lacks with `memsluice topology apply`; change what differs with kafka-configs.sh";

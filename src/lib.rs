@@ -55,6 +55,8 @@ pub mod agreement;
 
 pub mod app;
 
+pub mod published;
+
 pub mod inspect;
 
 pub mod verify;

@@ -354,6 +354,9 @@ fn a_restart_changes_nothing() {
     }
 }
 
+/// The check that must fail, and what is changed.
+type Change = (&'static str, fn(&mut MemsadFacts));
+
 /// Each statement is recomputed, and a changed one is found.
 #[test]
 fn decisions_verify_and_changed_ones_dont() {
@@ -378,7 +381,7 @@ fn decisions_verify_and_changed_ones_dont() {
             (failed.join(" "), checks.iter().all(|c| c.outcome == Outcome::Ok))
         };
         assert_eq!(outcome(&decision), (String::new(), true), "{:?}", verify(&decision, &evidence));
-        let changes: [(&str, fn(&mut MemsadFacts)); 9] = [
+        let changes: [Change; 9] = [
             ("result", |m| m.flagged = !m.flagged),
             ("p_values", |m| m.threshold = m.threshold.map(|t| t - ONE)),
             ("p_values", |m| m.conformal.as_mut().unwrap().max.rank = 0),

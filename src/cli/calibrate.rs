@@ -1,11 +1,11 @@
-//! `memsluice calibrate fit`.
+//! `memsluice calibrate fit | show | compare | publish`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Common, Format, out};
+use super::{Common, Format, out, published};
 use crate::app::{self, Setup};
 use crate::calibrate::{Samples, fit_boundary};
 use crate::embed::Embedder;
@@ -27,12 +27,27 @@ enum Which {
     #[command(
         after_help = "Examples:\n  memsluice calibrate fit --writes benign.jsonl --queries queries.jsonl --boundary acme/support\n  memsluice calibrate fit --topic-range --boundary acme/support --publish\n  memsluice calibrate fit --kind screen --writes benign.jsonl --boundary acme/support\n  memsluice calibrate fit --kind screen --topic-range --boundary acme/support --age 3d --publish"
     )]
-    Fit(FitArgs),
+    Fit(Box<FitArgs>),
+    /// List the calibrations on the topic, and which are in force.
+    #[command(
+        after_help = "Examples:\n  memsluice calibrate show --topology topology\n  memsluice calibrate show --scope acme/support --output json"
+    )]
+    Show(published::ShowArgs),
+    /// Show how two versions differ.
+    #[command(
+        after_help = "Examples:\n  memsluice calibrate compare --scope acme/support --from 3\n  memsluice calibrate compare --kind screen --scope acme/support --from 1 --to 2 --output json"
+    )]
+    Compare(published::CompareArgs),
+    /// Publish a record from a file, or put a version that is there in force: forward, or back.
+    #[command(
+        after_help = "Nothing is written without --execute.\n\nExamples:\n  memsluice calibrate publish --file calibration.json --execute\n  memsluice calibrate publish --scope acme/support --version 3\n  memsluice calibrate publish --kind screen --scope acme/support --version 1 --execute"
+    )]
+    Publish(published::PublishArgs),
 }
 
 /// What is fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+pub(super) enum Kind {
     /// The threshold of the rolling-window test.
     Memsad,
     /// What trusted writes contain and how they score in the screen.
@@ -93,7 +108,15 @@ struct FitArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
-    let Which::Fit(fit) = &args.command;
+    match &args.command {
+        Which::Fit(fit) => fitted(fit),
+        Which::Show(args) => published::show(args),
+        Which::Compare(args) => published::compared(args),
+        Which::Publish(args) => published::publish(args),
+    }
+}
+
+fn fitted(fit: &FitArgs) -> Result<()> {
     let setup = fit.common.setup()?;
     let boundary = Boundary::parse(&fit.boundary)?;
     if fit.kind == Kind::Screen {

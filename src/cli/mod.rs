@@ -7,6 +7,7 @@ mod demo;
 mod dlq;
 mod honeypots;
 mod out;
+mod published;
 mod render;
 mod reset;
 mod run;

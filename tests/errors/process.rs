@@ -16,6 +16,7 @@ use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
+use memsluice::published::Published;
 use memsluice::reset::check_members;
 use memsluice::schema::{Agreement, ApplicationMeta, Boundary, StateFormats};
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
@@ -217,6 +218,9 @@ pub(crate) const MODELS: &[(Code, &str, Raise)] = &[
     (Code::CalibrationInvalid, "scope", |_| calibration(&json!({"scope": "a/b/c"}))),
     (Code::CalibrationInvalid, "threshold and units differ", |_| calibration(&json!({"threshold": 0.9}))),
     (Code::CalibrationInvalid, "no deviation can be so large", |_| calibration(&json!({"std": 1e300}))),
+    (Code::CalibrationMissing, "an empty topic", |_| {
+        failed(Published::of(std::iter::empty()).get("memsad/acme/support", 1).cloned())
+    }),
     (Code::HoneypotInvalid, "not of the schema", |_| failed(announce(Role::Honeypots, "honeypots/x@1", &json!({})))),
     (Code::HoneypotInvalid, "a pointer", |_| failed(announce(Role::Honeypots, "active/honeypots/x", &json!(1)))),
     (Code::HoneypotInvalid, "another boundary's key", |_| {
