@@ -9,14 +9,14 @@ use memsluice::config::Secret;
 use memsluice::embed::Encoded;
 use memsluice::pipeline::{Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::policy::Policy;
-use memsluice::schema::{Boundary, Decision, MemsadFacts, MemsadStatus, ONE, Scope, Vector};
+use memsluice::schema::{Attack, Boundary, Decision, MemsadFacts, MemsadStatus, ONE, Scope, Vector, Verdict};
 use memsluice::score::{
     Conformal, Fitted, HardenedInput, Keys, Limits, Query, QueryValue, Row, Sampled, Window, WindowMark, fit_hardened,
     score,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
-use memsluice::state::{Kind, MemoryStore, State, decode, parse};
+use memsluice::state::{Db, Kind, MemoryStore, State, Store, View, decode, parse};
 use memsluice::topology::{Form, MemsadMode, Role, Statistic, Topology};
 use memsluice::verify::{Evidence, Outcome, verify};
 use serde_json::{Value, json};
@@ -288,6 +288,48 @@ fn nobody_vouches_for_an_unmapped_topic() {
     assert!(line.keys(Kind::Query) > 20);
 }
 
+/// A write close to what others asked is held, with a finding that says by what.
+#[test]
+fn an_echo_of_somebody_elses_question_is_held() {
+    let mut line = Line::new(|t| t.main.memsad.statistic = Statistic::Max);
+    asked(&mut line, 0, 60);
+    line.calibrate(250);
+    let value = json!({"tenant": "acme", "store": "support", "record_id": "m-1", "op": "create", "content": "A note.",
+        "origin": "user_input", "principal": "u-5", "session_id": "x"});
+    let outputs = line.take(Role::MemoryWrites, &value, vector(7));
+    let of = |role: Role| outputs.iter().filter(move |o| o.role == role).map(|o| o.value.as_deref().unwrap());
+    let decisions: Vec<Decision> = of(Role::Decisions).map(|v| serde_json::from_slice(v).unwrap()).collect();
+    let body = &decisions.iter().find(|d| d.body.memsad.is_some()).unwrap().body;
+    assert_eq!(
+        (body.verdict, body.reasons.as_slice()),
+        (Some(Verdict::Quarantine), &["memsad:above_threshold".to_owned()][..])
+    );
+    assert_eq!(body.memsad.as_ref().unwrap().conformal.as_ref().unwrap().max.rank, 1);
+    let attack: Attack = serde_json::from_slice(of(Role::Attacks).next().unwrap()).unwrap();
+    assert_eq!(attack.finding_info.analytic.uid, "memsad.hardened");
+    // What is held is not stored.
+    assert_eq!(line.keys(Kind::Stored), 0);
+}
+
+/// `verify decision --state` reads the window that the stream has.
+#[test]
+fn the_window_of_a_state_folder_is_that_of_the_stream() {
+    let mut line = Line::new(|_| ());
+    asked(&mut line, 0, 45);
+    let wanted = line.window();
+    let folder = tempfile::tempdir().unwrap();
+    let mut db = Db::open(folder.path(), "test", 8 << 20).unwrap();
+    db.apply(line.state.store().dump().into_iter().map(|(k, v)| (k, Some(v))).collect()).unwrap();
+    let view = View::open(folder.path()).unwrap();
+    let limits = Limits::of(&line.topology.main.memsad);
+    let found =
+        memsluice::verify::window(&view, 1, &Boundary::parse("acme/support").unwrap(), limits).unwrap().unwrap();
+    assert_eq!((found.rows(), found.waiting(), found.mark()), (wanted.rows(), wanted.waiting(), wanted.mark()));
+    assert_eq!(found.digest(), wanted.digest());
+    let other = memsluice::verify::window(&view, 1, &Boundary::parse("acme/other").unwrap(), limits).unwrap();
+    assert!(other.is_none());
+}
+
 /// Accepted writes are compared with until they are deleted, replaced, or over.
 #[test]
 fn certificates_look_at_what_is_stored() {
@@ -298,7 +340,7 @@ fn certificates_look_at_what_is_stored() {
     assert_eq!((empty.stored, empty.contrast, empty.nearest), (0, first.m, None), "every place is free");
     (1..8).for_each(|i| drop(line.write(&format!("m-{i}"), 3, json!({}))));
     let held = line.write("m-held", 4, json!({"origin": "external"}));
-    assert_ne!(held.body.verdict, Some(memsluice::schema::Verdict::Allow));
+    assert_ne!(held.body.verdict, Some(Verdict::Allow));
     let c = line.memsad("m-8", 3, json!({})).certificate.unwrap();
     assert_eq!((c.stored, c.contrast), (8, 0), "eight memories of these words are stored, and what is held is not");
     assert!(c.nearest.unwrap() > ONE * 99 / 100);
