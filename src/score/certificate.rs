@@ -29,7 +29,8 @@ impl Lipschitz {
     pub fn of(statistic: Statistic, norms2: impl Iterator<Item = u128>, sum: &[i64], m: usize) -> Self {
         let m = (m as u128).max(1);
         let largest = ceil_sqrt(norms2.max().unwrap_or_default());
-        let mean = ceil_sqrt(sum.iter().map(|s| u128::from(s.unsigned_abs()).pow(2)).sum());
+        // At most 32768 rows of at most 32767: a square fits 64 bits.
+        let mean = ceil_sqrt(sum.iter().map(|s| u128::from(s.unsigned_abs().pow(2))).sum());
         match statistic {
             Statistic::Max => Self { numerator: largest, denominator: 1 },
             Statistic::Mean => Self { numerator: mean, denominator: m },
@@ -86,9 +87,9 @@ pub(super) fn certificate(
     conformal: Option<&Conformal>,
 ) -> Certificate {
     let rows = window.rows();
-    let norms2 = scored.dots.iter().map(|(i, _)| norm2(rows[*i].vector.as_slice()));
+    let norms2 = scored.dots.iter().map(|(i, _)| u128::from(window.norms2()[*i]));
     let lipschitz = Lipschitz::of(m.statistic, norms2, &counted_sum(scored, window), scored.dots.len());
-    let kth = |row: usize| memory.nearest(rows[row].seq).get(K - 1).copied();
+    let kth = |row: usize| memory.kth(rows[row].seq);
     let kths: Vec<(Option<i64>, i64)> = scored.dots.iter().map(|(row, d)| (kth(*row), *d)).collect();
     let contrast = kths.iter().filter(|(kth, d)| kth.is_none_or(|k| k < *d)).count();
     let bound = threshold.and_then(|t| bound(m.statistic, t, scored));
@@ -127,10 +128,6 @@ pub fn paper_condition(advantage: i64, scores: &[i64], kappa: f64) -> bool {
     let sigma = (scores.iter().map(|s| (*s as f64 - mean).powi(2)).sum::<f64>() / n).sqrt();
     let eta = sigma * SPREAD * (1.0 / n.sqrt() + kappa / (2.0 * (n - 1.0)).sqrt());
     advantage as f64 > kappa * sigma + eta
-}
-
-fn norm2(v: &[i16]) -> u128 {
-    v.iter().map(|x| u128::from(x.unsigned_abs()).pow(2)).sum()
 }
 
 fn ceil_sqrt(n: u128) -> u128 {

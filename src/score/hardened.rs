@@ -6,7 +6,7 @@ use super::conformal::{Conformal, fewest, level_units};
 use super::keys::Keys;
 use super::memory::Memory;
 use super::memsad::{Scores, Settings};
-use super::window::{Window, sum};
+use super::window::Window;
 use crate::schema::{Calibration, MemsadFacts, MemsadStatus, Vector, WindowFacts, dot};
 use crate::topology::{Memsad, MemsadMode};
 
@@ -108,5 +108,12 @@ fn standing(m: &Memsad, c: &Calibration, level: u32, queries: usize, flags: &mut
 
 /// Component sums of the queries that count.
 pub(super) fn counted_sum(scored: &Scored, window: &Window) -> Vec<i64> {
-    sum(scored.dots.iter().map(|(i, _)| &window.rows()[*i].vector))
+    let mut sum = window.sum().to_vec();
+    let mut counted = scored.dots.iter().map(|(i, _)| *i).peekable();
+    for (i, q) in window.rows().iter().enumerate() {
+        if counted.next_if_eq(&i).is_none() {
+            sum.iter_mut().zip(q.vector.as_slice()).for_each(|(s, x)| *s -= i64::from(*x));
+        }
+    }
+    sum
 }

@@ -145,6 +145,12 @@ impl Memory {
         self.nearest.get(&query).map(|l| l.iter().map(|(c, _)| *c).collect()).unwrap_or_default()
     }
 
+    /// Cosine of the [`K`]-th nearest entry with such a query; `None` where fewer are stored.
+    #[must_use]
+    pub fn kth(&self, query: u64) -> Option<i64> {
+        self.nearest.get(&query)?.get(K - 1).map(|(cosine, _)| *cosine)
+    }
+
     /// Number of the next entry.
     #[must_use]
     pub fn next(&self) -> u64 {
@@ -253,6 +259,7 @@ mod tests {
                     let mut all: Vec<i64> = state.values().map(|e| dot(&q.vector, &e.vector)).collect();
                     all.sort_unstable_by(|a, b| b.cmp(a));
                     all.truncate(K);
+                    prop_assert_eq!(memory.kth(q.seq), all.get(K - 1).copied());
                     prop_assert_eq!(memory.nearest(q.seq), all);
                 }
             }

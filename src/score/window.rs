@@ -89,6 +89,10 @@ pub struct Window {
     rows: Vec<Query>,
     waiting: Vec<Query>,
     digest: String,
+    /// Component sums of the rows.
+    sum: Vec<i64>,
+    /// Squared norm of each row.
+    norms2: Vec<u64>,
 }
 
 /// What a push changes in the state.
@@ -112,8 +116,10 @@ impl Window {
     pub fn restore(limits: Limits, mark: WindowMark, mut queries: Vec<Query>) -> Self {
         queries.sort_unstable_by_key(|q| q.seq);
         let waiting = queries.split_off(queries.partition_point(|q| q.seq < mark.settled));
-        let digest = digest(&queries);
-        Self { limits, mark, rows: queries, waiting, digest }
+        let mut window =
+            Self { limits, mark, rows: queries, waiting, digest: String::new(), sum: Vec::new(), norms2: Vec::new() };
+        window.measure();
+        window
     }
 
     /// Takes a query; returns its number and what changed.
@@ -156,10 +162,28 @@ impl Window {
         }
         kept.reverse();
         left.reverse();
-        self.digest = digest(&kept);
         self.rows = kept;
+        self.measure();
         self.mark.settled = self.mark.next;
         Moved { left, settled: true }
+    }
+
+    fn measure(&mut self) {
+        self.digest = digest(&self.rows);
+        self.sum = sum(self.rows.iter().map(|q| &q.vector));
+        self.norms2 = self.rows.iter().map(|q| norm2(q.vector.as_slice())).collect();
+    }
+
+    /// Component sums of the queries.
+    #[must_use]
+    pub fn sum(&self) -> &[i64] {
+        &self.sum
+    }
+
+    /// Squared norm of each query, in units of a component.
+    #[must_use]
+    pub fn norms2(&self) -> &[u64] {
+        &self.norms2
     }
 
     /// Where it stands.
@@ -198,8 +222,7 @@ impl Window {
     pub fn summary(&self) -> (String, f64) {
         let mut hasher = Sha256::new();
         self.rows.iter().for_each(|q| hasher.update(q.vector.to_bytes()));
-        let sum = sum(self.rows.iter().map(|q| &q.vector));
-        let norm = sum.iter().map(|s| (*s as f64).powi(2)).sum::<f64>().sqrt();
+        let norm = self.sum.iter().map(|s| (*s as f64).powi(2)).sum::<f64>().sqrt();
         (hex::encode(hasher.finalize()), norm / 32767.0 / self.rows.len().max(1) as f64)
     }
 
@@ -224,8 +247,12 @@ fn is_copy(newer: &[Query], q: &Query) -> bool {
     others >= COPIES
 }
 
+fn norm2(v: &[i16]) -> u64 {
+    v.iter().map(|x| u64::from(x.unsigned_abs()).pow(2)).sum()
+}
+
 /// Component sums.
-pub(super) fn sum<'a>(vectors: impl Iterator<Item = &'a Vector>) -> Vec<i64> {
+fn sum<'a>(vectors: impl Iterator<Item = &'a Vector>) -> Vec<i64> {
     let mut out: Vec<i64> = Vec::new();
     for v in vectors {
         out.resize(v.as_slice().len(), 0);
