@@ -517,7 +517,7 @@ impl Bench {
     }
 
     /// The last lines of each member's log.
-    fn log_ends(&self) -> String {
+    pub(crate) fn log_ends(&self) -> String {
         let mut out = String::new();
         for entry in std::fs::read_dir(self.folder.path()).unwrap().map(Result::unwrap) {
             let name = entry.file_name().into_string().unwrap();
