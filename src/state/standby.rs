@@ -183,7 +183,7 @@ impl Copier {
             let plan =
                 UnitPlan::new(Positions::of(&self.db, unit)?.as_ref(), log, wall_millis(), self.delete_retention)?;
             if let Some(why) = plan.wipe {
-                tracing::debug!(unit, why, "standby starts over");
+                tracing::info!(unit, why, "standby starts over");
                 self.db.wipe(unit)?;
             }
             self.following.insert(

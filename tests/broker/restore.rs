@@ -55,7 +55,9 @@ fn a_state_that_was_away_too_long_is_rebuilt() {
         std::thread::sleep(Duration::from_secs(2));
         bench.load_more(&data, 10);
         let totals = bench.totals(Run::until_end());
-        assert!(totals["replayed"].as_u64().unwrap() > 100, "{totals}");
+        // A standby copies the unit anew before the stream restores it, or the stream does.
+        let anew = standby && bench.log_ends().contains("standby starts over");
+        assert!(anew || totals["replayed"].as_u64().unwrap() > 100, "{totals}\n{}", bench.log_ends());
         assert!(bench.verify().clean());
     }
 }
