@@ -47,6 +47,8 @@ pub mod calibrate;
 
 pub mod scan;
 
+pub mod evaluate;
+
 pub mod agreement;
 
 pub mod app;

@@ -1,0 +1,27 @@
+//! Attacks against defenses, measured with denominators, intervals and controls (DESIGN 6, `defenses.md` 8).
+//!
+//! ```text
+//! corpus, data -> attacks -> defenses -> cells -> report
+//!                    vectors ----^        |
+//!                                work folder: a killed run goes on
+//! ```
+//!
+//! `stats`, `text`, `model`, `corpus` and `report` are pure. `vectors`, `data` and `work` read and write files.
+
+mod model;
+mod retrieval;
+mod rng;
+mod text;
+mod vectors;
+
+pub mod attacks;
+pub mod corpus;
+pub mod defenses;
+pub mod stats;
+
+pub use defenses::{Defense, Judged};
+pub use model::{Attack, Boundary, Control, Provenance, Truth, Write, digest, key_and_value};
+pub use retrieval::{Retrieval, Store};
+pub use rng::Rng;
+pub use text::{LENGTHS, length_bucket, script};
+pub use vectors::{Encode, Vectors};
