@@ -18,3 +18,4 @@ pub use model::{
     Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, OnOutOfRange, Posture,
     PostureKind, Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
 };
+pub use validate::TRANSACTION_MARGIN;

@@ -252,6 +252,9 @@ pub struct Limits {
     /// Histories and embeddings held in memory.
     #[serde(deserialize_with = "bytes")]
     pub cache_bytes: usize,
+    /// RocksDB's blocks, indexes, filters and write buffers.
+    #[serde(deserialize_with = "bytes")]
+    pub state_bytes: usize,
 }
 
 /// How a detector counts.

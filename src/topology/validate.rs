@@ -214,6 +214,9 @@ fn stores(t: &Topology) -> Result<()> {
     }
 }
 
+/// A transaction must be over this long before its member's session is.
+pub const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
+
 fn group(t: &Topology) -> Result<()> {
     let (consumer, commit) = (&t.main.consumer, &t.main.commit);
     if matches!(consumer.assignor, Assignor::CooperativeSticky | Assignor::Uniform) {
@@ -222,10 +225,9 @@ fn group(t: &Topology) -> Result<()> {
             format!("{:?} does not co-assign the topics of a unit", consumer.assignor),
         );
     }
-    let margin = Duration::from_secs(10);
     if commit.interval.is_zero()
         || commit.interval >= commit.transaction_timeout
-        || commit.transaction_timeout.saturating_add(margin) > consumer.session_timeout
+        || commit.transaction_timeout.saturating_add(TRANSACTION_MARGIN) > consumer.session_timeout
         || !(Duration::from_secs(1)..consumer.session_timeout).contains(&consumer.revoke_deadline())
     {
         return fail(
@@ -238,7 +240,11 @@ fn group(t: &Topology) -> Result<()> {
 
 fn limits(t: &Topology) -> Result<()> {
     let (l, m) = (&t.main.limits, &t.main.memsad);
-    if l.max_output_bytes < 4096 || l.max_record_bytes < 1024 || l.in_flight_bytes < 1 << 20 || l.cache_bytes < 1 << 20
+    if l.max_output_bytes < 4096
+        || l.max_record_bytes < 1024
+        || l.in_flight_bytes < 1 << 20
+        || l.cache_bytes < 1 << 20
+        || l.state_bytes < 8 << 20
     {
         return fail(
             Code::TopologyLimits,
