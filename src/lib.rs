@@ -29,6 +29,8 @@ pub mod embed;
 
 pub mod score;
 
+pub mod screen;
+
 pub mod decide;
 
 pub mod session;

@@ -39,5 +39,5 @@ pub use meta::{Agreement, ApplicationMeta, MemberMeta, Meta, ReadFormats, StateF
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
 pub use source_stamp::{OriginalKey, SourceStamp};
-pub use vector::{ONE, Vector, to_cosine};
+pub use vector::{ONE, Vector, dot, to_cosine};
 pub use write::{Embedding, Op, Origin, RawWrite};

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::model::{Assignor, Cleanup, KeyKind, Repartition, Role, Sprt, Topology, internal_name};
+use super::detectors::Sprt;
+use super::model::{Assignor, Role, Topology, internal_name};
+use super::topic::{Cleanup, KeyKind, Repartition};
 use crate::error::{Code, Error, Result};
 
 /// Stages as the binary runs them.
@@ -248,7 +250,7 @@ fn limits(t: &Topology) -> Result<()> {
     {
         return fail(
             Code::TopologyLimits,
-            "limits: output >= 4096, record >= 1024, in_flight and cache >= 1 MiB".into(),
+            "limits: output >= 4096, record >= 1024, in_flight and cache >= 1 MiB, state >= 8 MiB".into(),
         );
     }
     if t.main.commit.max_records == 0 || t.main.commit.max_bytes < l.max_output_bytes {
