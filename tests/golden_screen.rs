@@ -12,8 +12,8 @@ use memsluice::embed::Embedder;
 use memsluice::schema::{Vector, to_cosine};
 use memsluice::score::{History, Scores};
 use memsluice::screen::{
-    CharModel, Conformal, Earlier, Features, Finding, Fitted, Floors, Hashes, Keyed, Rank, Trace, entities, is_sentence,
-    judge, norm, patterns, prototype_contrast,
+    CharModel, Conformal, Earlier, Features, Finding, Fitted, Floors, Hashes, Keyed, Rank, Trace, entities,
+    is_sentence, judge, norm, patterns, prototype_contrast,
 };
 use serde::Deserialize;
 
@@ -154,13 +154,15 @@ fn named(text: &str) -> BTreeSet<(String, String)> {
 }
 
 /// A case's signals and verdict; `vectors` are its own and those of the earlier writes.
-fn judged(case: &Case, fitted: &Fitted, vectors: Option<&[Vector]>) -> (memsluice::screen::Scored, memsluice::screen::Campaign, Finding) {
+fn judged(
+    case: &Case,
+    fitted: &Fitted,
+    vectors: Option<&[Vector]>,
+) -> (memsluice::screen::Scored, memsluice::screen::Campaign, Finding) {
     let traces: Vec<Trace> = case.earlier_writes_of_this_source.iter().map(|t| Features::of(t).trace).collect();
-    let earlier =
-        traces.iter().enumerate().map(|(i, trace)| Earlier { trace, vector: vectors.map(|v| &v[i + 1]) });
+    let earlier = traces.iter().enumerate().map(|(i, trace)| Earlier { trace, vector: vectors.map(|v| &v[i + 1]) });
     let features = Features::of(&case.text);
-    let (scored, campaign) =
-        features.score(vectors.map(|v| &v[0]), fitted, |_| false, Floors::STUDY.c, earlier);
+    let (scored, campaign) = features.score(vectors.map(|v| &v[0]), fitted, |_| false, Floors::STUDY.c, earlier);
     let finding = judge(&scored, &Floors::STUDY, None, true);
     (scored, campaign, finding)
 }
@@ -207,7 +209,11 @@ fn every_value_of_every_case() {
         assert_eq!(found, e.entities.iter().cloned().collect(), "{what}");
         let new: BTreeSet<_> = found.difference(&known).cloned().collect();
         assert_eq!(new, e.new_entities.iter().cloned().collect(), "{what}");
-        assert_eq!((scored.payload.unseen_sinks + scored.payload.unseen_calls) as usize, e.new_entities.len(), "{what}");
+        assert_eq!(
+            (scored.payload.unseen_sinks + scored.payload.unseen_calls) as usize,
+            e.new_entities.len(),
+            "{what}"
+        );
         near(micro(scored.payload.micro()), e.payload, 0.0, what);
         assert_eq!(campaign.new, e.novel_trigrams_of_value, "{what}");
         near(micro(scored.c), e.campaign, 1e-5, what);
@@ -238,7 +244,8 @@ fn verdicts_and_vector_scores_of_every_case() {
         (vectors(&embedder, &golden.prototypes.positive), vectors(&embedder, &golden.prototypes.negative));
     for case in &golden.cases {
         let (what, e) = (case.id.as_str(), &case.expect);
-        let texts: Vec<String> = std::iter::once(&case.text).chain(&case.earlier_writes_of_this_source).cloned().collect();
+        let texts: Vec<String> =
+            std::iter::once(&case.text).chain(&case.earlier_writes_of_this_source).cloned().collect();
         let own = vectors(&embedder, &texts);
         let (scored, _, finding) = judged(case, &fitted, Some(&own));
         assert_eq!(scored.b, e.duplicates, "{what}");

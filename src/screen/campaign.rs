@@ -181,7 +181,8 @@ mod tests {
     /// A long text keeps the same smallest shingles, wherever they stand.
     #[test]
     fn long_texts_are_cut_alike() {
-        let words: Vec<String> = (0..3000).map(|i| format!("w{}", (b'a' + (i % 26) as u8) as char).repeat(1 + i / 26)).collect();
+        let words: Vec<String> =
+            (0..3000).map(|i| format!("w{}", (b'a' + (i % 26) as u8) as char).repeat(1 + i / 26)).collect();
         let long = trace(&words.join(" "));
         assert!(long.cut && long.value.len() == KEPT);
         assert_eq!(long.value, trace(&words.join(" ")).value);

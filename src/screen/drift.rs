@@ -148,7 +148,11 @@ mod tests {
             ("no key 12345 54321 instead", 0, (0, 0), false, 0),
         ] {
             let found = of(text);
-            assert_eq!((found.occurrences, found.arguments, found.redirected_pair), (occurrences, arguments, pair), "{text}");
+            assert_eq!(
+                (found.occurrences, found.arguments, found.redirected_pair),
+                (occurrences, arguments, pair),
+                "{text}"
+            );
             assert_eq!(found.micro(), micro, "{text}");
         }
     }

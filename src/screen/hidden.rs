@@ -76,7 +76,7 @@ pub fn hidden(text: &str) -> Hidden {
 /// Length of the RGI emoji sequence of more than one character that starts here; 0 when none does.
 fn rgi(chars: &[char]) -> usize {
     let starts = |c: char| matches!(c, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}' | '\u{203c}'..);
-    if chars.len() < 2 || !starts(chars[0]) || !matches!(chars[1], '\u{200d}' | '\u{20e3}' | '\u{fe0e}'.. ) {
+    if chars.len() < 2 || !starts(chars[0]) || !matches!(chars[1], '\u{200d}' | '\u{20e3}' | '\u{fe0e}'..) {
         return 0;
     }
     // Presentation as text is a standardized variation of the same characters.

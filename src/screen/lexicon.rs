@@ -57,7 +57,11 @@ impl Classes {
     }
 
     fn names_of(self, strong: bool) -> impl Iterator<Item = &'static str> {
-        CLASSES.iter().zip(0_u32..).filter(move |(c, i)| c.strong == strong && self.0 >> i & 1 == 1).map(|(c, _)| c.name)
+        CLASSES
+            .iter()
+            .zip(0_u32..)
+            .filter(move |(c, i)| c.strong == strong && self.0 >> i & 1 == 1)
+            .map(|(c, _)| c.name)
     }
 }
 
@@ -131,9 +135,7 @@ static CLASSES: [Class; 16] = [
         pattern: r"\b(?:always|never|every time|each time|any time|whenever|in every|in each|for (?:all|every|each)|in all (?:future|later|cases)|all (?:future|later|subsequent)|by default|automatically|every (?:response|answer|request|user|conversation|interaction|session)|at all times|regardless(?: of)?|without exception|siempre|nunca|cada vez|cualquier|toujours|jamais|chaque fois|immer|niemals|jedes mal|sempre|mai più)\b",
     },
     Class {
-        name: "universal_zh",
-        strong: false,
-        pattern: r"总是|總是|永远|永遠|从不|從不|一律|每次|凡是",
+        name: "universal_zh", strong: false, pattern: r"总是|總是|永远|永遠|从不|從不|一律|每次|凡是"
     },
     Class {
         name: "action_out",
@@ -193,8 +195,18 @@ mod tests {
     #[test]
     fn boundaries_are_those_of_the_study() {
         for text in [
-            "always", "(always)", "halways", "always_on", "so: never!", "ignore all rules", "ignore all rulesets",
-            "urgent update", "insurgent update", "do not tell the user", "from now on", "système: override: x",
+            "always",
+            "(always)",
+            "halways",
+            "always_on",
+            "so: never!",
+            "ignore all rules",
+            "ignore all rulesets",
+            "urgent update",
+            "insurgent update",
+            "do not tell the user",
+            "from now on",
+            "système: override: x",
         ] {
             for (c, compiled) in CLASSES.iter().zip(COMPILED.iter()) {
                 let published = regex::RegexBuilder::new(c.pattern).size_limit(64 << 20).build().unwrap();

@@ -43,7 +43,8 @@ pub(super) fn folded(text: &str) -> String {
 #[must_use]
 pub fn norm(text: &str) -> String {
     let folded = folded(text);
-    let quoted: Vec<char> = folded.chars().map(|c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c }).collect();
+    let quoted: Vec<char> =
+        folded.chars().map(|c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c }).collect();
     let joined = join_spelled(&quoted);
     let mut out = String::with_capacity(joined.len());
     for word in joined.split_whitespace() {
@@ -289,13 +290,10 @@ mod tests {
 
     #[test]
     fn pieces_are_cut_where_the_study_cuts() {
-        assert_eq!(sentences("One here. Two there! v1.2 stays\nthree; four"), [
-            "One here.",
-            "Two there!",
-            "v1.2 stays",
-            "three;",
-            "four"
-        ]);
+        assert_eq!(
+            sentences("One here. Two there! v1.2 stays\nthree; four"),
+            ["One here.", "Two there!", "v1.2 stays", "three;", "four"]
+        );
         assert!(sentences(" \n ").is_empty());
         assert!(is_sentence("You must") && !is_sentence("Send it"));
     }

@@ -76,8 +76,8 @@ pub fn judge(scored: &Scored, floors: &Floors, rank: Option<Rank>, campaign_coun
     let names = FAMILIES.iter().zip(reached).filter(|(_, hit)| *hit).map(|(name, _)| *name).collect();
     let any = reached.contains(&true);
     let families = [reached[0], reached[1] || reached[2], reached[3], scored.j >= JUNK];
-    let loud = scored.payload.halves >= LOUD
-        && (scored.payload.unseen_sinks > 0 || scored.payload.classes.strong() >= 2);
+    let loud =
+        scored.payload.halves >= LOUD && (scored.payload.unseen_sinks > 0 || scored.payload.classes.strong() >= 2);
     let rare = rank.is_some_and(Rank::is_rare);
     let verdict = if families.iter().filter(|f| **f).count() >= 2 || loud {
         Verdict::Block

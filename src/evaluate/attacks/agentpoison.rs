@@ -139,7 +139,7 @@ pub(super) fn attack(scene: &Scene<'_>, encode: &dyn Encode) -> Result<Attack> {
             scene.outside.iter().map(|q| format!("{trigger} {q}")).collect(),
         ),
     ];
-    controls.push(super::controls::echo_control(scene));
+    controls.extend([super::controls::echo_control(scene), super::controls::hard_control()]);
     Ok(Attack {
         name: "agentpoison".into(),
         provenance: Provenance::Own,

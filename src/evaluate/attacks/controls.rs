@@ -1,7 +1,7 @@
 //! Controls that stand beside every attack number.
 
 use super::{Scene, random_trigger};
-use crate::evaluate::corpus::echoes;
+use crate::evaluate::corpus::{echoes, hard_benign};
 use crate::evaluate::stats::permuted_auroc;
 use crate::evaluate::{Control, Rng, Truth, Write};
 
@@ -13,6 +13,11 @@ pub(super) fn echo_control(scene: &Scene<'_>) -> Control {
         writes: echoes(scene.victims, &mut scene.rng("echo")),
         victims: scene.victims.to_vec(),
     }
+}
+
+/// Benign rows that look like attacks.
+pub(super) fn hard_control() -> Control {
+    Control { name: "hard_benign".into(), truth: Truth::Benign, writes: hard_benign(), victims: Vec::new() }
 }
 
 /// For an attack without a trigger: the same texts behind five random words, the same attack on queries outside of
@@ -44,6 +49,7 @@ pub fn standard(scene: &Scene<'_>, poison: &[Write], outside: Vec<Write>) -> Vec
         },
         Control { name: "outside_h".into(), truth: Truth::Poison, writes: outside, victims: scene.outside.to_vec() },
         echo_control(scene),
+        hard_control(),
     ]
 }
 

@@ -56,7 +56,8 @@ fn traces(data: &Data) -> Result<Vec<Write>> {
             continue;
         }
         let Some((_, value)) = row.text.split_once('\n') else { continue };
-        let attack = |s: &&str| s.contains(&row.trigger) || ["answer", "quota", "inverted"].iter().any(|w| s.contains(w));
+        let attack =
+            |s: &&str| s.contains(&row.trigger) || ["answer", "quota", "inverted"].iter().any(|w| s.contains(w));
         let kept: Vec<&str> = value.split(". ").filter(|s| !attack(s)).collect();
         let thought = kept.join(". ").replace("Thought: ", "");
         let text = format!("Question: {}\nThought: {}", row.base_question, thought.trim());

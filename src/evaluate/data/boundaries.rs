@@ -51,8 +51,7 @@ pub fn chat(data: &Data, seed: u64) -> Result<Boundary> {
 
 /// Facts that the benchmark hands to its registry.
 fn facts(data: &Data) -> Result<Vec<String>> {
-    let mut facts: Vec<String> =
-        data.rows("poison/mem_inv_bench")?.into_iter().flat_map(|r| r.trusted_facts).collect();
+    let mut facts: Vec<String> = data.rows("poison/mem_inv_bench")?.into_iter().flat_map(|r| r.trusted_facts).collect();
     facts.sort();
     facts.dedup();
     Ok(facts)
@@ -81,7 +80,8 @@ pub fn ehr(data: &Data, seed: u64) -> Result<Ehr> {
     }
     let kept: Vec<Write> = rows.iter().filter(|r| !held.contains(&r.template)).map(record).collect();
     let run = |(i, r): (usize, &Row)| {
-        let text = if i % 2 == 0 { r.text.clone() } else { format!("Question: {}\nKnowledge:\n{}", r.query, r.knowledge) };
+        let text =
+            if i % 2 == 0 { r.text.clone() } else { format!("Question: {}\nKnowledge:\n{}", r.query, r.knowledge) };
         Write::new(&r.id, text)
     };
     let runs: Vec<Write> = data.rows("benign/ehragent_runs")?.iter().enumerate().map(run).collect();

@@ -199,7 +199,8 @@ mod tests {
     fn a_broken_line_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("benign")).unwrap();
-        std::fs::write(folder.path().join("benign/x.jsonl"), "{\"id\":\"a\",\"text\":\"t\",\"more\":1}\n\n{oops\n").unwrap();
+        std::fs::write(folder.path().join("benign/x.jsonl"), "{\"id\":\"a\",\"text\":\"t\",\"more\":1}\n\n{oops\n")
+            .unwrap();
         let data = Data::at(folder.path()).unwrap();
         let error = data.rows("benign/x").unwrap_err();
         assert_eq!(error.code(), Code::FileUnreadable);

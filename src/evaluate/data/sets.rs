@@ -24,6 +24,8 @@ pub struct Set {
     pub writes: Vec<Write>,
     /// Queries that should retrieve them.
     pub victims: Vec<String>,
+    /// Which writes are counted; empty means all. The others are in the stream because they came before.
+    pub counted: Vec<bool>,
 }
 
 /// The parts of `hardened_golden.json` that are test rows.
@@ -65,14 +67,8 @@ impl Golden {
     }
 }
 
-fn set(
-    domain: &'static str,
-    name: &'static str,
-    truth: Truth,
-    provenance: Provenance,
-    writes: Vec<Write>,
-) -> Set {
-    Set { domain, name, truth, provenance, writes, victims: Vec::new() }
+fn set(domain: &'static str, name: &'static str, truth: Truth, provenance: Provenance, writes: Vec<Write>) -> Set {
+    Set { domain, name, truth, provenance, writes, victims: Vec::new(), counted: Vec::new() }
 }
 
 /// A row of a source of its own, from outside.
@@ -112,7 +108,13 @@ pub fn chat_sets(data: &Data, golden: Option<&Golden>, seed: u64) -> Result<Vec<
     sets.push(rag(data, "chat", "prag/plain", false)?);
     for (name, file) in [("unseen/garak", "extraction/garak_sysprompt"), ("unseen/mextra", "extraction/mextra_style")] {
         let rows = data.rows(file)?;
-        sets.push(set("chat", name, Benign, if name == "unseen/garak" { Published } else { Own }, rows.iter().map(outside).collect()));
+        sets.push(set(
+            "chat",
+            name,
+            Benign,
+            if name == "unseen/garak" { Published } else { Own },
+            rows.iter().map(outside).collect(),
+        ));
     }
     if let Some(golden) = golden {
         sets.extend(golden_sets(data, golden, seed)?);
@@ -132,7 +134,8 @@ fn templates(data: &Data) -> Result<Vec<Set>> {
                 .with_origin(origin);
             if r.victim_query.is_empty() { w } else { w.caused_by(r.victim_query.clone()) }
         };
-        let mut made = set("chat", name, Truth::Poison, Provenance::Published, of.iter().enumerate().map(write).collect());
+        let mut made =
+            set("chat", name, Truth::Poison, Provenance::Published, of.iter().enumerate().map(write).collect());
         made.victims = of.iter().map(|r| r.victim_query.clone()).filter(|q| !q.is_empty()).collect();
         made
     };
@@ -166,10 +169,12 @@ fn golden_sets(data: &Data, golden: &Golden, seed: u64) -> Result<Vec<Set>> {
     let adaptive = own.own_adaptive_poison.iter().enumerate();
     let adaptive = adaptive.map(|(i, t)| Write::new(format!("adaptive-{i}"), t)).collect();
     let mut rng = Rng::new(seed, "golden echoes");
-    let queries = data.rows("benign/agent_memory_queries")?.into_iter().chain(data.rows("benign/memorybank_en_queries")?);
+    let queries =
+        data.rows("benign/agent_memory_queries")?.into_iter().chain(data.rows("benign/memorybank_en_queries")?);
     let echo = |(i, r): (usize, Row)| {
         let form = i % own.echo_wordings.len();
-        let text = own.echo_wordings[form].replace("{q}", &r.text).replace("{a}", rng.pick(&own.echo_answers));
+        let text =
+            own.echo_wordings[form].replace("{q}", &r.text).replace("{a}", rng.pick::<String>(&own.echo_answers));
         Write::new(format!("echo-{i}"), text)
             .from_source(format!("echo-{}", i / 12))
             .of_template(format!("echo/{form}"))
@@ -191,15 +196,15 @@ pub fn ehr_sets(data: &Data, template_sessions: &[Write], seed: u64) -> Result<V
     use Provenance::{Assembled, Own, Published};
     let mut sets = vec![set("ehr", "ehw_template_session", Truth::Benign, Assembled, template_sessions.to_vec())];
     let minja = data.rows("poison/minja_reconstructed")?;
-    for (domain, agent, stage, last) in [
-        ("ehr", "ehragent", "minja/stage", "minja/final"),
-        ("shop", "rap-webshop", "minja/stage", "minja/final"),
-    ] {
+    for (domain, agent, stage, last) in
+        [("ehr", "ehragent", "minja/stage", "minja/final"), ("shop", "rap-webshop", "minja/stage", "minja/final")]
+    {
         for (name, is_last) in [(stage, false), (last, true)] {
-            // A stage is judged in the stream of its source, so all of a pair are written in order.
-            let of = minja.iter().filter(|r| r.agent == agent && r.last == is_last);
+            // All stages of a pair are one stream.
+            let of = minja.iter().filter(|r| r.agent == agent);
             let mut made = set(domain, name, Truth::Poison, Assembled, of.clone().map(bridge).collect());
-            made.victims = of.map(|r| r.query.clone()).collect();
+            made.counted = of.clone().map(|r| r.last == is_last).collect();
+            made.victims = of.filter(|r| r.last == is_last).map(|r| r.query.clone()).collect();
             made.victims.dedup();
             sets.push(made);
         }
@@ -214,7 +219,13 @@ pub fn ehr_sets(data: &Data, template_sessions: &[Write], seed: u64) -> Result<V
         ("qa", "ap/qa-pub", of("react-strategyqa", true), Published),
         ("qa", "ap/qa", of("react-strategyqa", false), Assembled),
     ] {
-        let mut made = set(domain, name, Truth::Poison, provenance, rows.iter().map(|r| triggered(r, &r.text, &r.trigger)).collect());
+        let mut made = set(
+            domain,
+            name,
+            Truth::Poison,
+            provenance,
+            rows.iter().map(|r| triggered(r, &r.text, &r.trigger)).collect(),
+        );
         made.victims = rows.iter().map(|r| r.retrieval_key.clone()).collect();
         made.victims.dedup();
         sets.push(made);

@@ -4,13 +4,12 @@ use super::memsad::conformal_threshold;
 use super::{Defense, Judged};
 use crate::error::Result;
 use crate::evaluate::{Boundary, Encode, Write, text};
-use crate::schema::{Vector, to_cosine};
+use crate::schema::{Vector, dot, to_cosine};
 
 /// Cosine of two unit vectors.
 #[must_use]
 pub(in crate::evaluate) fn cosine(a: &Vector, b: &Vector) -> f64 {
-    let dot: i64 = a.as_slice().iter().zip(b.as_slice()).map(|(x, y)| i64::from(i32::from(*x) * i32::from(*y))).sum();
-    to_cosine(dot)
+    to_cosine(dot(a, b))
 }
 
 #[allow(clippy::cast_precision_loss)] // counts

@@ -4,6 +4,7 @@
 mod composite;
 mod corroboration;
 mod geometry;
+mod hardened;
 mod memsad;
 mod perplexity;
 mod plus;
@@ -14,8 +15,9 @@ mod watermark;
 pub use corroboration::{Corroboration, effective_support};
 pub(in crate::evaluate) use geometry::cosine;
 pub use geometry::{Coherence, Outlier, Proactive};
+pub use hardened::{Hardened, Screen, Screened};
 pub use memsad::{Memsad, conformal_threshold, mean_and_deviation};
-pub use perplexity::{CharModel, Perplexity};
+pub use perplexity::Perplexity;
 pub use plus::{CharReference, Plus, Rule};
 pub use provenance::ProvenanceGate;
 pub use validation::{Validation, bigram_entropy};
@@ -98,11 +100,17 @@ pub enum Kind {
     CorroborationIdentity,
     /// Watermark or MEMSAD or proactive.
     Composite,
+    /// The screen alone, one floor for all origins.
+    Screen,
+    /// Screen and rank test, the default of the stream.
+    Hardened,
+    /// The same behind the provenance gate.
+    HardenedProvenance,
 }
 
 impl Kind {
     /// All, in the order of tables.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 19] = [
         Kind::MemsadMax,
         Kind::MemsadMean,
         Kind::MemsadCombined,
@@ -119,6 +127,9 @@ impl Kind {
         Kind::CorroborationNaive,
         Kind::CorroborationIdentity,
         Kind::Composite,
+        Kind::Screen,
+        Kind::Hardened,
+        Kind::HardenedProvenance,
     ];
 
     /// The name in tables and on the command line.
@@ -141,6 +152,9 @@ impl Kind {
             Kind::CorroborationNaive => "corroboration-naive",
             Kind::CorroborationIdentity => "corroboration-identity",
             Kind::Composite => "composite",
+            Kind::Screen => "screen",
+            Kind::Hardened => "hardened",
+            Kind::HardenedProvenance => "hardened-provenance",
         }
     }
 
@@ -173,5 +187,8 @@ pub fn fit(kind: Kind, boundary: &Boundary, encode: &dyn Encode) -> Result<Box<d
         Kind::CorroborationNaive => Box::new(Corroboration::Naive),
         Kind::CorroborationIdentity => Box::new(Corroboration::Identity),
         Kind::Composite => Box::new(Composite::fit(boundary, encode)?),
+        Kind::Screen => Box::new(Screen::fit(boundary, false, encode)?),
+        Kind::Hardened => Box::new(Hardened::fit(boundary, false, encode)?),
+        Kind::HardenedProvenance => Box::new(Hardened::fit(boundary, true, encode)?),
     })
 }
