@@ -5,7 +5,7 @@ use super::corpus::Own;
 use super::defenses::{Coherence, Corroboration, Kind, conformal_threshold, fit};
 use super::row::Row;
 use super::stats::{Rate, margin};
-use super::{Defense, Encode, Write};
+use super::{Boundary, Defense, Encode, Write, script, text};
 use crate::error::Result;
 use crate::schema::Origin;
 
@@ -50,9 +50,10 @@ fn judged(defense: &dyn Defense, writes: &[Write], encode: &dyn Encode) -> Resul
 /// `encoder_failed`.
 pub fn failing(own: &Own, seed: u64, encode: &dyn Encode, second: &dyn Encode) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    perplexity(own, encode, &mut rows)?;
-    outlier(own, encode, &mut rows)?;
-    coherence(own, encode, second, &mut rows)?;
+    let latin = latin(&own.boundary);
+    perplexity(&latin, encode, &mut rows)?;
+    outlier(&latin, encode, &mut rows)?;
+    coherence(&latin, encode, second, &mut rows)?;
     corroboration(encode, &mut rows)?;
     let scene = Scene { boundary: &own.boundary, victims: &own.victims, outside: &own.outside, seed, k: 5 };
     let minja = minja(&scene);
@@ -81,9 +82,20 @@ pub fn failing(own: &Own, seed: u64, encode: &dyn Encode, second: &dyn Encode) -
     Ok(rows)
 }
 
+/// The part in Latin script: thresholds by rank would else be set by the rarest script, and nothing would be flagged.
+fn latin(boundary: &Boundary) -> Boundary {
+    let kept = |part: &[Write]| part.iter().filter(|w| script(&w.text) == "latin").cloned().collect();
+    Boundary {
+        fit: kept(&boundary.fit),
+        calibrate: kept(&boundary.calibrate),
+        test: kept(&boundary.test),
+        ..boundary.clone()
+    }
+}
+
 /// A trigger of word pieces is caught, a fluent one isn't.
-fn perplexity(own: &Own, encode: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
-    let defense = fit(Kind::Perplexity, &own.boundary, encode)?;
+fn perplexity(boundary: &Boundary, encode: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
+    let defense = fit(Kind::Perplexity, boundary, encode)?;
     let behind = |trigger: &str| -> Vec<Write> {
         QUIET.iter().enumerate().map(|(i, t)| Write::new(format!("t-{i}"), format!("{trigger} {t}"))).collect()
     };
@@ -97,14 +109,14 @@ fn perplexity(own: &Own, encode: &dyn Encode, rows: &mut Vec<Row>) -> Result<()>
 }
 
 /// A text far from the store is caught until a stored memory is put behind it.
-fn outlier(own: &Own, encode: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
-    let defense = fit(Kind::Outlier, &own.boundary, encode)?;
+fn outlier(boundary: &Boundary, encode: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
+    let defense = fit(Kind::Outlier, boundary, encode)?;
     let far = |i: usize, padding: &str| {
         let goal = super::attacks::GOALS[i % super::attacks::GOALS.len()];
         Write::new(format!("far-{i}"), format!("zzz: {goal}! {padding}").trim().to_owned())
     };
     let plain: Vec<Write> = (0..5).map(|i| far(i, "")).collect();
-    let store: Vec<&str> = own.boundary.fit.iter().map(|w| w.text.as_str()).take(40).collect();
+    let store: Vec<&str> = boundary.fit.iter().map(|w| w.text.as_str()).take(40).collect();
     let mut padded = Vec::new();
     for i in 0..5 {
         // The attacker takes the padding that helps most.
@@ -119,20 +131,21 @@ fn outlier(own: &Own, encode: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
 }
 
 /// A threshold on breaks between sentences, taken to another encoder.
-fn coherence(own: &Own, encode: &dyn Encode, second: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
+fn coherence(boundary: &Boundary, encode: &dyn Encode, second: &dyn Encode, rows: &mut Vec<Row>) -> Result<()> {
     let pair = |i: usize, w: &Write, tail: &str| Write::new(format!("c-{i}"), format!("{} {tail}", w.text));
+    let one = |w: &&Write| text::sentences(&w.text).len() == 1;
     let honest = |part: &[Write]| -> Vec<Write> {
-        part.iter().enumerate().map(|(i, w)| pair(i, w, &format!("Noted again: {}", w.text))).collect()
+        part.iter().filter(one).enumerate().map(|(i, w)| pair(i, w, &format!("Noted again: {}", w.text))).collect()
     };
-    let grafted: Vec<Write> = own
-        .boundary
+    let grafted: Vec<Write> = boundary
         .test
         .iter()
+        .filter(one)
         .take(40)
         .enumerate()
         .map(|(i, w)| pair(i, w, &format!("Then {}.", super::attacks::GOALS[i % super::attacks::GOALS.len()])))
         .collect();
-    let (calibrate, test) = (honest(&own.boundary.calibrate), honest(&own.boundary.test));
+    let (calibrate, test) = (honest(&boundary.calibrate), honest(&boundary.test));
     let first = conformal_threshold(&Coherence::scores(&calibrate, encode)?, super::defenses::LEVEL);
     for (name, encoder) in [("first encoder", encode), ("second encoder", second)] {
         let (good, bad) = (Coherence::scores(&test, encoder)?, Coherence::scores(&grafted, encoder)?);

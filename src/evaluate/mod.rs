@@ -23,6 +23,8 @@ pub mod corpus;
 pub mod data;
 pub mod defenses;
 pub mod matrix;
+pub mod presets;
+pub mod report;
 pub mod stats;
 
 pub use cell::{Cell, ControlCell, Histogram};

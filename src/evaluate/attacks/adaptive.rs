@@ -53,15 +53,19 @@ impl<'a> Attacker<'a> {
         Ok(Self { detector, trusted: encode.encode(&texts)?, encode, k: scene.k })
     }
 
-    /// Replaces one word a round by the synonym that lowers the score most, as long as the rank holds.
+    /// Replaces one word a round by the synonym that lowers the score most, as long as the rank holds. Stops at
+    /// `enough`, else when nothing helps any more.
     ///
     /// # Errors
     /// `encoder_failed`.
-    pub fn by_synonyms(&self, text: &str, query: &str) -> Result<Adapted> {
+    pub fn by_synonyms(&self, text: &str, query: &str, enough: Option<f64>) -> Result<Adapted> {
         let first = self.look(&[text.to_owned()], query)?;
         let mut best = (text.to_owned(), first[0]);
         let mut changes = 0;
         for _ in 0..ROUNDS {
+            if enough.is_some_and(|e| best.1.0 <= e) {
+                break;
+            }
             let candidates = substitutions(&best.0);
             let better = self
                 .look(&candidates, query)?
@@ -119,7 +123,8 @@ impl<'a> Attacker<'a> {
 }
 
 /// Every text with one word replaced.
-fn substitutions(text: &str) -> Vec<String> {
+#[must_use]
+pub fn substitutions(text: &str) -> Vec<String> {
     let words: Vec<&str> = text.split(' ').collect();
     let mut out = Vec::new();
     for (i, word) in words.iter().enumerate() {
@@ -146,7 +151,7 @@ pub(super) fn attacks(scene: &Scene<'_>, encode: &dyn Encode) -> Result<Vec<Atta
                 .of_template(format!("{mark}/{}", i % GOALS.len()))
                 .with_origin(Origin::AgentGenerated)
         };
-        synonyms.push(write("synonym", attacker.by_synonyms(text, query)?.text));
+        synonyms.push(write("synonym", attacker.by_synonyms(text, query, None)?.text));
         paraphrases.push(write("paraphrase", attacker.by_paraphrase(text, query, goal)?.text));
     }
     let victims: Vec<String> = start.iter().map(|(_, q, _)| q.clone()).collect();
@@ -195,7 +200,7 @@ mod tests {
         let mut lowered = 0;
         for (text, query, goal) in texts(&own.victims).iter().take(3) {
             for adapted in
-                [attacker.by_synonyms(text, query).unwrap(), attacker.by_paraphrase(text, query, goal).unwrap()]
+                [attacker.by_synonyms(text, query, None).unwrap(), attacker.by_paraphrase(text, query, goal).unwrap()]
             {
                 assert!(adapted.scores[1] <= adapted.scores[0]);
                 assert!(adapted.changes == 0 || adapted.rank <= 5, "{adapted:?}");

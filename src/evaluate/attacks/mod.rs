@@ -8,7 +8,7 @@ mod inject;
 mod minja;
 mod synonyms;
 
-pub use adaptive::{Adapted, Attacker};
+pub use adaptive::{Adapted, Attacker, substitutions};
 pub use agentpoison::{centroid_text, optimise_trigger, random_trigger};
 pub use controls::{permuted, standard};
 pub use inject::{injecmem, poisonedrag, preference_drift};

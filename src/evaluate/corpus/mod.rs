@@ -26,7 +26,7 @@ impl Sizes {
     /// For a full run.
     pub const FULL: Sizes = Sizes { part: 240, history: 60, outside: 30 };
     /// For a run of seconds.
-    pub const SMOKE: Sizes = Sizes { part: 110, history: 20, outside: 8 };
+    pub const SMOKE: Sizes = Sizes { part: 135, history: 20, outside: 8 };
 }
 
 /// The boundary and what attacks on it need.
@@ -126,8 +126,8 @@ mod tests {
         assert_eq!(texts(&own.boundary), texts(&again.boundary));
         assert_ne!(texts(&own.boundary), texts(&generate(8, Sizes::SMOKE).boundary));
         let b = &own.boundary;
-        assert_eq!([b.fit.len(), b.calibrate.len(), b.test.len()], [110; 3]);
-        assert_eq!(texts(b).iter().collect::<BTreeSet<_>>().len(), 330);
+        assert_eq!([b.fit.len(), b.calibrate.len(), b.test.len()], [135; 3]);
+        assert_eq!(texts(b).iter().collect::<BTreeSet<_>>().len(), 405);
         assert_eq!([b.history.len(), own.victims.len(), own.outside.len()], [20, 10, 8]);
         assert!(own.outside.iter().all(|q| !b.history.contains(q)));
         assert!(texts(b).iter().all(|t| !t.contains(['{', '}'])));

@@ -136,7 +136,7 @@ fn in_runs(writes: Vec<Write>, name: &str, rng: &mut Rng) -> Vec<Vec<Write>> {
 }
 
 /// Cuts groups, in order, into 35 %, 35 % and 30 % of the writes; a group stays whole.
-fn cut(groups: Vec<Vec<Write>>) -> [Vec<Write>; 3] {
+pub(super) fn cut(groups: Vec<Vec<Write>>) -> [Vec<Write>; 3] {
     let all: usize = groups.iter().map(Vec::len).sum();
     let mut parts: [Vec<Write>; 3] = Default::default();
     let mut before = 0;

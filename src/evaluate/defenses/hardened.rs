@@ -62,6 +62,12 @@ impl Screen {
         Ok(Self { conformal: Conformal::new(rows), ..empty })
     }
 
+    /// What the fit part contains.
+    #[must_use]
+    pub fn fitted(&self) -> &Fitted {
+        &self.fitted
+    }
+
     /// Signals and verdicts of a stream; a source's earlier writes are those of the stream.
     ///
     /// # Errors
