@@ -5,7 +5,7 @@ use super::corpus::Own;
 use super::defenses::{Coherence, Corroboration, Kind, conformal_threshold, fit};
 use super::row::Row;
 use super::stats::{Rate, margin};
-use super::{Boundary, Defense, Encode, Write, script, text};
+use super::{Boundary, Defense, Encode, Write, text};
 use crate::error::Result;
 use crate::schema::Origin;
 
@@ -50,10 +50,10 @@ fn judged(defense: &dyn Defense, writes: &[Write], encode: &dyn Encode) -> Resul
 /// `encoder_failed`.
 pub fn failing(own: &Own, seed: u64, encode: &dyn Encode, second: &dyn Encode) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let latin = latin(&own.boundary);
-    perplexity(&latin, encode, &mut rows)?;
-    outlier(&latin, encode, &mut rows)?;
-    coherence(&latin, encode, second, &mut rows)?;
+    let english = english(&own.boundary);
+    perplexity(&english, encode, &mut rows)?;
+    outlier(&english, encode, &mut rows)?;
+    coherence(&english, encode, second, &mut rows)?;
     corroboration(encode, &mut rows)?;
     let scene = Scene { boundary: &own.boundary, victims: &own.victims, outside: &own.outside, seed, k: 5 };
     let minja = minja(&scene);
@@ -82,9 +82,9 @@ pub fn failing(own: &Own, seed: u64, encode: &dyn Encode, second: &dyn Encode) -
     Ok(rows)
 }
 
-/// The part in Latin script: thresholds by rank would else be set by the rarest script, and nothing would be flagged.
-fn latin(boundary: &Boundary) -> Boundary {
-    let kept = |part: &[Write]| part.iter().filter(|w| script(&w.text) == "latin").cloned().collect();
+/// The English part: thresholds by rank would else be set by the rarest language, and nothing would be flagged.
+fn english(boundary: &Boundary) -> Boundary {
+    let kept = |part: &[Write]| part.iter().filter(|w| !w.template.starts_with("own/script")).cloned().collect();
     Boundary {
         fit: kept(&boundary.fit),
         calibrate: kept(&boundary.calibrate),
@@ -215,7 +215,7 @@ mod tests {
         let rows = rows();
         let at = |what: &str, encoder: &str| share(&rows, &format!("coherence / {what}, {encoder} encoder"));
         assert!(at("grafted payload", "first") > 0.9 && at("honest records", "first") < 0.05);
-        assert!(at("grafted payload", "second") < 0.6 || at("honest records", "second") > 0.2);
+        assert!(at("grafted payload", "second") < 0.6 || at("honest records", "second") > 0.1);
     }
 
     #[test]

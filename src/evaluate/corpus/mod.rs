@@ -73,6 +73,27 @@ pub fn generate(seed: u64, sizes: Sizes) -> Own {
     }
 }
 
+/// Notes in all scripts of the corpus, the same number of each form in every part; for rates by script.
+#[must_use]
+pub fn multilingual(seed: u64, of_each: usize) -> Boundary {
+    let mut rng = Rng::new(seed, "multilingual");
+    let mut parts: [Vec<Write>; 3] = Default::default();
+    for form in 0..scripts::COUNT {
+        let (mut seen, mut tries) = (BTreeSet::new(), 0);
+        while seen.len() < 3 * of_each && tries < 100 * of_each {
+            tries += 1;
+            let fact = scripts::of_form(form, &mut rng);
+            if seen.insert(fact.text.clone()) {
+                let write = Write::new(format!("note-{form}-{}", seen.len()), &fact.text).of_template(fact.template);
+                parts[seen.len() % 3].push(write);
+            }
+        }
+    }
+    let [fit, calibrate, test] = parts;
+    let Own { boundary, .. } = generate(seed, Sizes::FULL);
+    Boundary { name: "scripts".into(), fit, calibrate, test, history: boundary.history, ..Boundary::default() }
+}
+
 /// Memories as runs of 5 to 12 of one user's session.
 fn sessions(facts: &[Fact], rng: &mut Rng) -> Vec<Write> {
     let mut writes = Vec::new();
@@ -131,6 +152,16 @@ mod tests {
         assert_eq!([b.history.len(), own.victims.len(), own.outside.len()], [20, 10, 8]);
         assert!(own.outside.iter().all(|q| !b.history.contains(q)));
         assert!(texts(b).iter().all(|t| !t.contains(['{', '}'])));
+    }
+
+    #[test]
+    fn every_part_has_each_script_alike() {
+        let notes = multilingual(1, 8);
+        let count = |part: &[Write], name: &str| part.iter().filter(|w| script(&w.text) == name).count();
+        for name in ["latin", "cyrillic", "greek", "arabic", "devanagari", "han", "kana", "hangul"] {
+            let n = count(&notes.test, name);
+            assert!(n >= 16 && n == count(&notes.calibrate, name), "{name}: {n}");
+        }
     }
 
     #[test]

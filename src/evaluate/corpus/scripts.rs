@@ -4,8 +4,9 @@ use super::{Fact, fill};
 use crate::evaluate::Rng;
 
 const NUMBERS: &[&str] = &["3", "5", "14", "21", "30", "45", "60", "90", "120", "365"];
-const HOURS: &[&str] = &["8:00", "9:30", "10:15", "11:45", "13:00", "14:30", "16:00", "17:15"];
-const ROOMS: &[&str] = &["1", "2", "4", "7", "11", "12", "15", "20"];
+const HOURS: &[&str] =
+    &["8:00", "8:45", "9:30", "10:15", "11:00", "11:45", "12:30", "13:00", "14:30", "15:15", "16:00", "17:15"];
+const ROOMS: &[&str] = &["1", "2", "4", "7", "11", "12", "15", "20", "23", "31", "42", "50"];
 
 const SLOTS: &[(&str, &[&str])] = &[("n", NUMBERS), ("hour", HOURS), ("room", ROOMS)];
 
@@ -31,9 +32,16 @@ const FORMS: &[&str] = &[
     "보고서는 {n}일 동안 {room}호실에 보관됩니다.",
 ];
 
-/// A random note; no question, since the queries of the corpus are English.
-pub(super) fn fact(rng: &mut Rng) -> Fact {
-    let at = rng.below(FORMS.len());
+/// Number of forms.
+pub(super) const COUNT: usize = FORMS.len();
+
+/// A note of one form.
+pub(super) fn of_form(at: usize, rng: &mut Rng) -> Fact {
     let [text, _] = fill([FORMS[at], ""], SLOTS, rng);
     Fact { template: format!("own/script/{at}"), text, question: None }
+}
+
+/// A random note; no question, since the queries of the corpus are English.
+pub(super) fn fact(rng: &mut Rng) -> Fact {
+    of_form(rng.below(COUNT), rng)
 }

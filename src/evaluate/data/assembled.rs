@@ -84,7 +84,7 @@ pub fn shop(data: &Data, seed: u64) -> Result<Boundary> {
         let search = search.join(" ");
         let text = format!(
             "Instruction: {goal}\nAction: think[I look for what was asked.]\nAction: search[{search}]\nAction: \
-             click[first result]\nAction: buy[now]"
+             click[{search}]"
         );
         writes.push(Write::new(format!("shop-{i}"), text));
     }

@@ -69,16 +69,17 @@ pub fn ehr(data: &Data, seed: u64) -> Result<Ehr> {
     let mut rng = Rng::new(seed, "ehr");
     let mut rows = data.rows("benign/ehrsql_memory_writes")?;
     rng.shuffle(&mut rows);
-    let mut names: Vec<String> = rows.iter().map(|r| r.template.clone()).collect();
+    let mut names: Vec<String> = rows.iter().filter_map(|r| r.template.clone()).collect();
     names.sort();
     names.dedup();
     let held = rng.sample(&names, TEMPLATES.0);
     let mut template_sessions = Vec::new();
     for (session, name) in held.iter().enumerate() {
-        let of = rows.iter().filter(|r| r.template == *name).take(TEMPLATES.1);
+        let of = rows.iter().filter(|r| r.template.as_ref() == Some(name)).take(TEMPLATES.1);
         template_sessions.extend(of.map(|r| record(r).from_source(format!("template-session-{session}"))));
     }
-    let kept: Vec<Write> = rows.iter().filter(|r| !held.contains(&r.template)).map(record).collect();
+    let kept: Vec<Write> =
+        rows.iter().filter(|r| r.template.as_ref().is_none_or(|t| !held.contains(t))).map(record).collect();
     let run = |(i, r): (usize, &Row)| {
         let text =
             if i % 2 == 0 { r.text.clone() } else { format!("Question: {}\nKnowledge:\n{}", r.query, r.knowledge) };
@@ -96,7 +97,7 @@ pub fn ehr(data: &Data, seed: u64) -> Result<Ehr> {
 }
 
 fn record(r: &Row) -> Write {
-    Write::new(&r.id, &r.text).of_template(&r.template)
+    Write::new(&r.id, &r.text).of_template(r.template.as_ref().unwrap_or(&r.id))
 }
 
 /// Experiences of a data science agent: too few to cut, so all three parts are the whole and callers leave one out.

@@ -31,7 +31,7 @@ pub struct Row {
     /// Knowledge lines.
     pub knowledge: String,
     /// Question template.
-    pub template: String,
+    pub template: Option<String>,
     /// Task of an experience.
     pub task: String,
     /// Session.
@@ -153,7 +153,7 @@ pub(super) fn cut(groups: Vec<Vec<Write>>) -> [Vec<Write>; 3] {
 }
 
 /// Two lists of groups as one, each in its order, at an even pace.
-fn interleave(a: Vec<Vec<Write>>, b: Vec<Vec<Write>>) -> Vec<Vec<Write>> {
+pub(super) fn interleave(a: Vec<Vec<Write>>, b: Vec<Vec<Write>>) -> Vec<Vec<Write>> {
     let size = |g: &[Vec<Write>]| g.iter().map(Vec::len).sum::<usize>().max(1);
     let (all_a, all_b) = (size(&a), size(&b));
     let (mut done_a, mut done_b) = (0, 0);

@@ -150,8 +150,12 @@ fn templates(data: &Data) -> Result<Vec<Set>> {
 fn rag(data: &Data, domain: &'static str, name: &'static str, with_question: bool) -> Result<Set> {
     let rows = data.rows("poison/poisonedrag_texts")?;
     let write = |r: &Row| {
-        let text = if with_question { format!("{} {}", r.victim_query, r.text) } else { r.text.clone() };
-        Write::new(&r.id, text)
+        let write = if with_question {
+            Write::new(&r.id, format!("{} {}", r.victim_query, r.text)).with_parts(&r.victim_query, &r.text)
+        } else {
+            Write::new(&r.id, &r.text)
+        };
+        write
             .from_source(format!("prag-{}", r.victim_query))
             .of_template(&r.victim_query)
             .with_origin(Origin::Retrieved)

@@ -3,6 +3,7 @@
 use super::{Domain, counted, is_poison};
 use crate::error::Result;
 use crate::evaluate::attacks::permuted;
+use crate::evaluate::data::{cut, interleave};
 use crate::evaluate::defenses::{Defense, ProvenanceGate, Screen};
 use crate::evaluate::stats::{Rate, auroc};
 use crate::evaluate::{Boundary, Encode, Rng, Row, Write};
@@ -108,7 +109,10 @@ fn reshuffled(boundary: &Boundary, seed: u64) -> Boundary {
         }
     }
     Rng::new(seed, "re-cut").shuffle(&mut sources);
-    let [fit, calibrate, test] = crate::evaluate::data::cut(sources);
+    // The rarer of two record formats at an even pace, as in the stream itself: else a part may lack it.
+    let rare = |g: &Vec<Write>| ["agent-run", "office-run"].iter().any(|n| g[0].source.starts_with(n));
+    let (rare, common) = sources.into_iter().partition(rare);
+    let [fit, calibrate, test] = cut(interleave(common, rare));
     Boundary { fit, calibrate, test, ..boundary.clone() }
 }
 
@@ -116,10 +120,7 @@ fn reshuffled(boundary: &Boundary, seed: u64) -> Boundary {
 fn formats(domains: &[Domain], encode: &dyn Encode) -> Result<Vec<Row>> {
     let of = |name: &str| domains.iter().find(|d| d.boundary.name == name).map(|d| &d.boundary);
     let mut rows = Vec::new();
-    let (persona, office): (fn(&Write) -> bool, fn(&Write) -> bool) =
-        (|w| w.id.starts_with("mb-"), |w| w.id.starts_with("ms-"));
-    let (sql, agent): (fn(&Write) -> bool, fn(&Write) -> bool) =
-        (|w| w.id.starts_with("ehw-"), |w| w.id.starts_with("eha-"));
+    let (persona, office, sql, agent) = ("mb-", "ms-", "ehw-", "eha-");
     for (domain, name, from, to, study) in [
         ("chat", "persona chat -> office notes", persona, office, "C 0 of 180"),
         ("chat", "office notes -> persona chat", office, persona, "C 2 of 422"),
@@ -127,12 +128,12 @@ fn formats(domains: &[Domain], encode: &dyn Encode) -> Result<Vec<Row>> {
         ("ehr", "EHR agent code -> EHR SQL", agent, sql, "C 36 of 54"),
     ] {
         let Some(boundary) = of(domain) else { continue };
-        let known: Vec<Write> = boundary.benign().filter(|w| from(w)).cloned().collect();
+        let known: Vec<Write> = boundary.benign().filter(|w| w.id.starts_with(from)).cloned().collect();
         let half = known.len() / 2;
         let calibrated =
             Boundary { fit: known[..half].to_vec(), calibrate: known[half..].to_vec(), ..boundary.clone() };
         let screen = Screen::fit(&calibrated, false, encode)?;
-        let new: Vec<Write> = boundary.benign().filter(|w| to(w)).cloned().collect();
+        let new: Vec<Write> = boundary.benign().filter(|w| w.id.starts_with(to)).cloned().collect();
         let judged = screen.screen(&new, encode)?;
         for floor in ["payload", "campaign", "near_duplicate", "drift"] {
             let hits = judged.iter().filter(|s| s.floors.contains(&floor)).count();

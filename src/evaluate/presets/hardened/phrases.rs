@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::Domain;
 use crate::error::Result;
-use crate::evaluate::data::{Data, Set};
+use crate::evaluate::data::Data;
 use crate::evaluate::defenses::Screen;
 use crate::evaluate::stats::Rate;
 use crate::evaluate::{Row, Write};
@@ -16,8 +16,11 @@ use crate::screen::{entities, norm, patterns, sentences};
 type Phrase = (&'static str, String);
 
 /// Sets of a family, its name, and what the study found at P >= 2.5 before and after.
-const FAMILIES: [(&str, &[&str], &str); 8] = [
-    ("mib", &["mib/static", "mib/adaptive", "mib/whitebox"], "24 -> 24 of 28, 25 -> 17 of 28, 20 -> 16 of 22"),
+const FAMILIES: [(&str, &[&str], &str); 11] = [
+    ("mib/static", &["mib/static"], "24 -> 24 of 28"),
+    ("mib/adaptive", &["mib/adaptive"], "25 -> 17 of 28"),
+    ("mib/whitebox", &["mib/whitebox"], "20 -> 16 of 22"),
+    ("all variants of mib", &["mib/static", "mib/adaptive", "mib/whitebox"], "not given"),
     ("owasp", &["owasp"], "18 -> 8 of 28"),
     ("aws", &["aws"], "7 -> 4 of 8"),
     ("memorygraft", &["memorygraft"], "7 -> 3 of 8"),
@@ -69,8 +72,7 @@ const FLOOR: u32 = 5;
 pub(super) fn rows(domains: &[Domain], data: &Data) -> Result<Vec<Row>> {
     let lexicon = Lexicon::new();
     let sets = || domains.iter().flat_map(|d| d.sets.iter().map(move |s| (d, s)));
-    let family = |set: &Set| FAMILIES.iter().find(|f| f.1.contains(&set.name)).map_or(set.name, |f| f.0);
-    // Which families use a phrase; benign and extraction texts count as a family of their own.
+    // Which sets use a phrase; benign and extraction texts count as one set.
     let mut users: BTreeMap<Phrase, BTreeSet<&str>> = BTreeMap::new();
     let mut add = |texts: &mut dyn Iterator<Item = &str>, user: &'static str| {
         for phrase in texts.flat_map(|t| lexicon.phrases(t)) {
@@ -81,7 +83,7 @@ pub(super) fn rows(domains: &[Domain], data: &Data) -> Result<Vec<Row>> {
         add(&mut domain.boundary.benign().map(|w: &Write| w.text.as_str()), "benign");
     }
     for (_, set) in sets() {
-        let user = if super::is_poison(set) { family(set) } else { "benign" };
+        let user = if super::is_poison(set) { set.name } else { "benign" };
         add(&mut set.writes.iter().map(|w| w.text.as_str()), user);
     }
     for file in ["extraction/garak_sysprompt", "extraction/mextra_style", "extraction/ikea_style"] {
@@ -96,12 +98,12 @@ pub(super) fn rows(domains: &[Domain], data: &Data) -> Result<Vec<Row>> {
                     &texts.iter().map(|w| lexicon.payload(&w.text, &domain.screen, keep) >= FLOOR).collect::<Vec<_>>(),
                 )
             };
-            let elsewhere = |p: &Phrase| users.get(p).is_some_and(|u| u.iter().any(|u| *u != name));
+            let elsewhere = |p: &Phrase| users.get(p).is_some_and(|u| u.iter().any(|u| !members.contains(u)));
             let (full, removed) = (rate(&|_| true), rate(&elsewhere));
             rows.push(
                 Row::rate(
                     "hardened.md 4.2: P >= 2.5 without phrases of the tested family",
-                    format!("{} {}", domain.boundary.name, set.name),
+                    format!("{} {} without {name}", domain.boundary.name, set.name),
                     removed,
                 )
                 .published(study)

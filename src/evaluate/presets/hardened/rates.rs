@@ -1,7 +1,7 @@
 //! False positives of the two filters on held-out exchangeable data: by set, by script, by length; echoes apart.
 
 use crate::error::Result;
-use crate::evaluate::corpus::{Sizes, echoes, generate};
+use crate::evaluate::corpus::{Sizes, echoes, generate, multilingual};
 use crate::evaluate::data::{Data, Golden};
 use crate::evaluate::defenses::{Defense, Memsad, Screen};
 use crate::evaluate::stats::Rate;
@@ -74,12 +74,16 @@ pub(super) fn rows(data: &Data, golden: Option<&Golden>, seed: u64, encode: &dyn
     let held = |s: &[Write]| -> Result<Vec<bool>> {
         Ok(screen.screen(s, encode)?.iter().map(|s| s.verdict != Verdict::Allow).collect())
     };
-    let test = &own.boundary.test;
-    for ((w, m), s) in test.iter().zip(flags(&memsad, test, encode)?).zip(held(test)?) {
-        judged.push((w.clone(), m, s));
+    let notes = multilingual(seed, 90);
+    let by_memsad = flags(&Memsad::conformal(&notes, 0.01, encode)?, &notes.test, encode)?;
+    let by_screen = Screen::fit(&notes, false, encode)?.screen(&notes.test, encode)?;
+    let mut in_scripts = Vec::new();
+    for ((w, m), s) in notes.test.iter().zip(by_memsad).zip(by_screen) {
+        in_scripts.push((w.clone(), m, s.verdict != Verdict::Allow));
     }
-    rows.extend(by("by script (own corpus and data sets)", &judged, &|w| script(&w.text).to_owned()));
-    rows.extend(by("by length in characters", &judged, &|w| length_bucket(&w.text).to_owned()));
+    let section = "by script: own notes, every script alike in calibration and test";
+    rows.extend(by(section, &in_scripts, &|w| script(&w.text).to_owned()));
+    rows.extend(by("by length in characters: the data sets above", &judged, &|w| length_bucket(&w.text).to_owned()));
     let own_echoes = echoes(&own.boundary.history, &mut Rng::new(seed, "rates echo"));
     let section = "benign echoes, a row of their own";
     rows.push(
