@@ -13,7 +13,7 @@ use crate::pipeline::{
     Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
-use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet};
+use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet, ScreenCalibration};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
@@ -261,6 +261,19 @@ fn remake(setup: &Setup, client: &Client) -> Remake {
 /// `broker_unreachable`, `topic_missing`.
 pub fn publish_calibration(setup: &Setup, mut calibration: Calibration) -> Result<Calibration> {
     let what = format!("{}/{}", calibration.kind.as_str(), calibration.scope);
+    calibration.version = latest(setup, Role::Calibrations, &what)? + 1;
+    let value = serde_json::to_vec(&calibration)
+        .map_err(|e| Error::with(Code::Internal, "a calibration can't be written", e))?;
+    announce(setup, Role::Calibrations, &what, calibration.version, value)?;
+    Ok(calibration)
+}
+
+/// Publishes a calibration of the screen under its next version and puts it in force.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`.
+pub fn publish_screening(setup: &Setup, mut calibration: ScreenCalibration) -> Result<ScreenCalibration> {
+    let what = format!("screen/{}", calibration.scope);
     calibration.version = latest(setup, Role::Calibrations, &what)? + 1;
     let value = serde_json::to_vec(&calibration)
         .map_err(|e| Error::with(Code::Internal, "a calibration can't be written", e))?;

@@ -2,7 +2,7 @@
 //! be written and what was read.
 //!
 //! ```text
-//! source -> decode -> breaker -> policy -> embed -> score -> decide -> sink
+//! source -> decode -> breaker -> policy -> embed -> score -> screen -> decide -> sink
 //!              \-> session -> sprt -> alert ---------------------------^
 //! ```
 //!
@@ -46,6 +46,8 @@ pub mod pipeline;
 pub mod files;
 
 pub mod calibrate;
+
+pub mod screening;
 
 pub mod scan;
 

@@ -17,7 +17,8 @@ use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
     Activation, Attack, Boundary, Calibration, ChainLink, ContentFacts, DeadLetterStub, Decision, DecisionBody,
     DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus, Meta, PolicyFacts,
-    RawRetrieval, RawWrite, ResetFacts, Review, SourceFacts, Verdict, Versions, canonical, document, names,
+    RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, ScreenCalibration, ScreenFacts, ScreenStatus,
+    SourceFacts, Verdict, Versions, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -136,6 +137,15 @@ fn take(name: &str, bytes: &[u8]) -> Result<Value, &'static str> {
             assert_eq!(registry.calibration(&known.scope, known.version), Some(&known));
             typed::<Calibration>(bytes)
         }
+        "screen-calibration" => {
+            let known: Option<ScreenCalibration> = serde_json::from_slice(bytes).ok();
+            let key = known.as_ref().map_or("screen/*@1".to_owned(), |c| format!("screen/{}@{}", c.scope, c.version));
+            let mut registry = Registry::default();
+            registry.apply(Role::Calibrations, key.as_bytes(), Some(bytes)).map_err(|e| e.code().name())?;
+            let known = known.unwrap();
+            assert!(registry.screening(&known.scope, known.version).is_some());
+            typed::<ScreenCalibration>(bytes)
+        }
         "meta" => typed::<Meta>(bytes),
         "review" => typed::<Review>(bytes),
         "decision" => typed::<Decision>(bytes),
@@ -165,7 +175,7 @@ fn valid_examples_pass_schema_and_type() {
             check(&written, &format!("{}, written again", file.display()));
             let again = take(name, &serde_json::to_vec(&written).unwrap()).unwrap();
             assert_eq!(again, written, "{}", file.display());
-            if matches!(*name, "decision" | "attack" | "dead-letter" | "calibration") {
+            if matches!(*name, "decision" | "attack" | "dead-letter" | "calibration" | "screen-calibration") {
                 assert_eq!(written, value, "{}: the type loses something", file.display());
             }
         }
@@ -291,6 +301,25 @@ fn memsad() -> impl Strategy<Value = MemsadFacts> {
 }
 
 prop_compose! {
+    fn screen()(
+        (b, hidden, j, unseen_calls, unseen_sinks) in any::<(u32, u32, u32, u32, u32)>(),
+        (c, d, p) in (0..=1_u64 << 53, 0..=1_u64 << 53, 0..=1_u64 << 53),
+        (of, rank) in any::<(Option<u32>, Option<u32>)>(),
+        c_counts in any::<bool>(),
+        calibration in prop::option::of(odd()),
+        (classes, floors) in (prop::collection::vec(odd(), 0..3), prop::collection::vec(odd(), 0..3)),
+        (form, lexicon) in (odd(), odd()),
+        status in prop::sample::select(vec![ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated]),
+        verdict in prop::sample::select(vec![Verdict::Allow, Verdict::Quarantine, Verdict::Block]),
+    ) -> ScreenFacts {
+        ScreenFacts {
+            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, status,
+            unseen_calls, unseen_sinks, verdict,
+        }
+    }
+}
+
+prop_compose! {
     fn facts()(
         texts in prop::collection::vec(odd(), 10),
         maybe in prop::collection::vec(prop::option::of(odd()), 8),
@@ -321,6 +350,12 @@ prop_compose! {
                 before: BTreeMap::from([("a".to_owned(), 1)]),
                 outputs: BTreeMap::from([("b".to_owned(), 2), ("a".to_owned(), 3)]),
             }),
+            retraction: present[2].then(|| RetractionFacts {
+                action: t(0),
+                decision: t(1),
+                input: InputRef { offset: number(1), partition, topic: t(2) },
+            }),
+            screen: None,
             source: present[4].then(|| SourceFacts { basis: t(5), origin: t(6), principal: m(5), session_id: m(6) }),
             store: m(7),
             tenant: m(0),
@@ -335,13 +370,14 @@ prop_compose! {
     fn body()(
         facts in facts(),
         memsad in prop::option::of(memsad()),
+        screen in prop::option::of(screen()),
         // Topic names are ASCII, so the map's byte order is the order of RFC 8785.
         input_vector in prop::collection::btree_map("[A-Za-z0-9._-]{1,12}", integer(), 0..4),
         verdict in prop::option::of(prop::sample::select(vec![
             Verdict::Allow, Verdict::Redact, Verdict::Quarantine, Verdict::Block, Verdict::DeadLetter,
         ])),
     ) -> DecisionBody {
-        DecisionBody { memsad, input_vector, verdict, ..facts }
+        DecisionBody { memsad, screen, input_vector, verdict, ..facts }
     }
 }
 
@@ -605,7 +641,7 @@ fn ids_repeat_and_differ_by_kind() {
     // Made with Python: uuid5(uuid5(NAMESPACE_URL, "memsluice:memsluice"), "memory-writes\n3\n250\n0\ndecision").
     assert_eq!(id(IdKind::Decision), "a5309dfa-a439-5190-b19a-ab1d8f3174f6");
     assert_eq!(id(IdKind::Finding), "71e5b223-b8ef-59f7-91eb-eec05f9e54cb");
-    let kinds = [IdKind::Decision, IdKind::Finding, IdKind::Activation, IdKind::Event];
+    let kinds = [IdKind::Decision, IdKind::Finding, IdKind::Activation, IdKind::Event, IdKind::Retraction];
     for kind in kinds {
         assert_eq!(id(kind), Ids::new("memsluice").of_input("memory-writes", 3, 250, 0, kind));
     }

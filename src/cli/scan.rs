@@ -14,7 +14,8 @@ use crate::error::{Code, Error, Result};
 use crate::files::{read_honeypots, total_bytes};
 use crate::pipeline::Registry;
 use crate::scan::{ScanInput, scan};
-use crate::schema::Calibration;
+use crate::schema::{Boundary, Calibration, Scope, ScreenCalibration};
+use crate::screening::{self, fit_screen};
 use crate::topology::Role;
 
 #[derive(Debug, Args)]
@@ -81,7 +82,8 @@ fn registry(args: &ScanArgs, setup: &Setup, embedder: &Embedder) -> Result<Regis
     let mut benign = Vec::new();
     for file in &args.calibrate {
         match record(file)? {
-            Some(c) => activate(&mut registry, c)?,
+            Some(Record::Memsad(c)) => activate(&mut registry, c)?,
+            Some(Record::Screen(c)) => activate_screen(&mut registry, &c)?,
             None => benign.push(file.clone()),
         }
     }
@@ -95,6 +97,13 @@ fn registry(args: &ScanArgs, setup: &Setup, embedder: &Embedder) -> Result<Regis
                 Ok(c) => activate(&mut registry, c)?,
                 Err(e) if matches!(e.code(), Code::CalibrationNoQueries | Code::CalibrationTooSmall) => {
                     bar.suspend(|| out::note(&format!("{boundary} stays uncalibrated: {}", e.message())));
+                }
+                Err(e) => return Err(e),
+            }
+            match screened(&benign, boundary, setup, embedder) {
+                Ok(c) => activate_screen(&mut registry, &c)?,
+                Err(e) if e.code() == Code::CalibrationTooSmall => {
+                    bar.suspend(|| out::note(&format!("the screen of {boundary} stays uncalibrated: {}", e.message())));
                 }
                 Err(e) => return Err(e),
             }
@@ -118,9 +127,30 @@ fn activate(registry: &mut Registry, c: Calibration) -> Result<()> {
     Ok(())
 }
 
+fn activate_screen(registry: &mut Registry, c: &ScreenCalibration) -> Result<()> {
+    registry.add_screening(c)?;
+    registry.activate(format!("screen/{}", c.scope), c.version);
+    Ok(())
+}
+
+/// The screen fitted on the benign writes of a boundary.
+fn screened(files: &[PathBuf], boundary: &Boundary, setup: &Setup, embedder: &Embedder) -> Result<ScreenCalibration> {
+    let encoder = &setup.config.encoder;
+    let samples = screening::Samples::read(files, &[], boundary, &setup.policy, encoder.dimension)?;
+    let options = screening::Options { scope: Scope::Boundary(boundary.clone()), age: 0, reviewed: false };
+    fit_screen(&samples, &options, embedder, encoder.backend, || ())
+}
+
+/// A record that `calibrate fit` printed.
+enum Record {
+    Memsad(Calibration),
+    Screen(ScreenCalibration),
+}
+
 /// The file as a calibration record; `None` when it is something else.
-fn record(file: &Path) -> Result<Option<Calibration>> {
+fn record(file: &Path) -> Result<Option<Record>> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", file.display()), e))?;
-    Ok(serde_json::from_str(text.trim()).ok())
+    let memsad = serde_json::from_str(text.trim()).map(Record::Memsad);
+    Ok(memsad.or_else(|_| serde_json::from_str(text.trim()).map(Record::Screen)).ok())
 }

@@ -12,6 +12,8 @@ mod outputs;
 mod registry;
 mod repartition;
 mod retrieval_path;
+mod screen_path;
+mod sources;
 mod summary;
 mod task;
 mod timed;

@@ -1,9 +1,11 @@
 //! Broadcast records as every instance sees them: versions and active pointers.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::error::{Code, Error, Result};
-use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope, to_cosine};
+use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope, ScreenCalibration, to_cosine};
+use crate::screen::Screening;
 use crate::topology::Role;
 
 /// JSON numbers are exact up to here (RFC 8785).
@@ -15,6 +17,7 @@ const KEPT: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     calibrations: HashMap<String, BTreeMap<u64, Calibration>>,
+    screenings: HashMap<String, BTreeMap<u64, Arc<Screening>>>,
     honeypots: HashMap<String, BTreeMap<u64, HoneypotSet>>,
     active: BTreeMap<String, u64>,
     generation: u64,
@@ -33,13 +36,18 @@ impl Registry {
             let code = if role == Role::Calibrations { Code::CalibrationInvalid } else { Code::HoneypotInvalid };
             Error::new(code, format!("{key}: line {} column {}", e.line(), e.column()))
         };
-        let kind = if role == Role::Calibrations { "memsad/" } else { "honeypots/" };
-        if let Some(what) = key.strip_prefix("active/").filter(|w| w.starts_with(kind)) {
+        let kinds: &[&str] = if role == Role::Calibrations { &["memsad/", "screen/"] } else { &["honeypots/"] };
+        if let Some(what) = key.strip_prefix("active/").filter(|w| kinds.iter().any(|kind| w.starts_with(kind))) {
             let pointer: ActivePointer = serde_json::from_slice(value).map_err(invalid)?;
             if self.active.insert(what.to_owned(), pointer.version) != Some(pointer.version) {
                 self.generation += 1;
             }
             return Ok(());
+        }
+        if role == Role::Calibrations && key.starts_with("screen/") {
+            let c: ScreenCalibration = serde_json::from_slice(value).map_err(invalid)?;
+            named(key, &format!("screen/{}@{}", c.scope, c.version), Code::CalibrationInvalid)?;
+            return self.add_screening(&c);
         }
         if role == Role::Calibrations {
             let c: Calibration = serde_json::from_slice(value).map_err(invalid)?;
@@ -73,6 +81,24 @@ impl Registry {
         Ok(())
     }
 
+    /// Adds a version of a calibration of the screen.
+    ///
+    /// # Errors
+    /// `calibration_invalid`.
+    pub fn add_screening(&mut self, c: &ScreenCalibration) -> Result<()> {
+        if Scope::parse(&c.scope).is_none() || c.version > MAX_VERSION {
+            return Err(Error::new(
+                Code::CalibrationInvalid,
+                "a screen calibration has a scope or version that can't be",
+            ));
+        }
+        let ready = Arc::new(Screening::of(c)?);
+        let active = self.active.get(&format!("screen/{}", c.scope)).copied();
+        insert(&mut self.screenings, c.scope.clone(), c.version, ready, active);
+        self.generation += 1;
+        Ok(())
+    }
+
     /// Adds a version of a honeypot set.
     ///
     /// # Errors
@@ -92,7 +118,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts a version in force; `what` is `memsad/<scope>` or `honeypots/<scope>`.
+    /// Puts a version in force; `what` is `memsad/<scope>`, `screen/<scope>` or `honeypots/<scope>`.
     pub fn activate(&mut self, what: String, version: u64) {
         self.active.insert(what, version);
         self.generation += 1;
@@ -117,6 +143,7 @@ impl Registry {
         let last = |n: Option<&u64>| n.copied().unwrap_or_default();
         match kind {
             "memsad" => last(self.calibrations.get(scope).and_then(|v| v.keys().next_back())),
+            "screen" => last(self.screenings.get(scope).and_then(|v| v.keys().next_back())),
             _ => last(self.honeypots.get(scope).and_then(|v| v.keys().next_back())),
         }
     }
@@ -125,6 +152,12 @@ impl Registry {
     #[must_use]
     pub fn calibration(&self, scope: &str, version: u64) -> Option<&Calibration> {
         self.calibrations.get(scope)?.get(&version)
+    }
+
+    /// A version of a calibration of the screen.
+    #[must_use]
+    pub fn screening(&self, scope: &str, version: u64) -> Option<&Arc<Screening>> {
+        self.screenings.get(scope)?.get(&version)
     }
 
     /// A version of a honeypot set.

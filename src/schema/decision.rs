@@ -53,6 +53,8 @@ pub enum DecisionKind {
     Control,
     /// An operator reset the application: what follows decides the inputs from `input_vector` on anew.
     Reset,
+    /// An earlier write that was allowed belongs to a campaign that `input` showed; it has no verdict.
+    Retraction,
 }
 
 /// Facts about the content that reveal none of it.
@@ -101,6 +103,70 @@ pub struct MemsadFacts {
     pub status: MemsadStatus,
     /// Threshold; null when uncalibrated.
     pub threshold: Option<i64>,
+}
+
+/// How the screen stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScreenStatus {
+    /// Its verdict counts.
+    Enforced,
+    /// Its verdict is recorded only.
+    Shadow,
+    /// Its floors decide alone: there are too few trusted writes to rank against.
+    Uncalibrated,
+}
+
+/// What the screen found. Scores in millionths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScreenFacts {
+    /// Near duplicates of the source under the same key.
+    pub b: u32,
+    /// Largest number of new word trigrams shared with an earlier write of the source, discounted by alike keys.
+    pub c: u64,
+    /// Whether C counts: the writer's form of record is known.
+    pub c_counts: bool,
+    /// `scope@version` of the calibration; null when none applies.
+    pub calibration: Option<String>,
+    /// Classes of wording.
+    pub classes: Vec<String>,
+    /// Drift between key and value.
+    pub d: u64,
+    /// Floors that were reached: `payload`, `campaign`, `near_duplicate`, `drift`.
+    pub floors: Vec<String>,
+    /// `text`, `question` or `instruction`.
+    pub form: String,
+    /// Invisible characters that neither script nor emoji needs.
+    pub hidden: u32,
+    /// Stray characters.
+    pub j: u32,
+    /// Version of the lexicon.
+    pub lexicon: String,
+    /// Rows of the rank, this write included; null where it wasn't ranked.
+    pub of: Option<u32>,
+    /// Payload.
+    pub p: u64,
+    /// Rows at least as unusual, this write included: p-value = rank / of.
+    pub rank: Option<u32>,
+    /// How the verdict counts.
+    pub status: ScreenStatus,
+    /// Calls and environment names that are new in the boundary.
+    pub unseen_calls: u32,
+    /// Mails, hosts and accounts that are new in the boundary.
+    pub unseen_sinks: u32,
+    /// What the screen alone would say.
+    pub verdict: Verdict,
+}
+
+/// Which allowed write is taken back, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RetractionFacts {
+    /// `flag`: recorded; `tombstone`: removed from `committed-memory` too.
+    pub action: String,
+    /// Id of the decision that allowed it.
+    pub decision: String,
+    /// The write.
+    pub input: InputRef,
 }
 
 /// What the policy said.
@@ -204,6 +270,12 @@ pub struct DecisionBody {
     /// Present on resets.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reset: Option<ResetFacts>,
+    /// Present on retractions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retraction: Option<RetractionFacts>,
+    /// The screen; absent where nothing was screened.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub screen: Option<ScreenFacts>,
     /// Source.
     pub source: Option<SourceFacts>,
     /// Store.

@@ -14,6 +14,7 @@ mod ids;
 mod meta;
 mod retrieval_log;
 mod review;
+mod screening;
 mod source_stamp;
 mod vector;
 mod write;
@@ -30,7 +31,7 @@ pub use broadcast::{
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
     Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
-    PolicyFacts, ResetFacts, SourceFacts, Verdict, Versions, canonical,
+    PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Verdict, Versions, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};
@@ -38,6 +39,7 @@ pub use ids::{Ids, Kind as IdKind};
 pub use meta::{Agreement, ApplicationMeta, MemberMeta, Meta, ReadFormats, StateFormats};
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
+pub use screening::{LeftOut, ScreenCalibration, ScreenGroup, ScreenKind};
 pub use source_stamp::{OriginalKey, SourceStamp};
 pub use vector::{ONE, Vector, dot, to_cosine};
 pub use write::{Embedding, Op, Origin, RawWrite};

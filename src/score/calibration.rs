@@ -98,10 +98,7 @@ pub fn fit(input: &FitInput<'_>) -> Result<Calibration> {
 
 /// The calibration in force for a boundary: its own, else its tenant's, else the deployment's.
 #[must_use]
-pub fn applicable<'a>(
-    active: &'a BTreeMap<Scope, Arc<Calibration>>,
-    boundary: &Boundary,
-) -> Option<&'a Arc<Calibration>> {
+pub fn applicable<'a, T>(active: &'a BTreeMap<Scope, Arc<T>>, boundary: &Boundary) -> Option<&'a Arc<T>> {
     if active.is_empty() {
         return None;
     }

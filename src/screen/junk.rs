@@ -1,7 +1,7 @@
 //! J: stray characters (`hardened.md` 6.6). Corroborates, never decides.
 //!
 //! Counted as in the study, but for what scripts, emoji and notation need: invisible characters that `hidden`
-//! finds needed, Greek letters as symbols, exponents, the scripts of one writing system.
+//! finds needed, Greek letters as symbols, exponents, the scripts of one writing system, Latin words in other scripts.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -53,7 +53,9 @@ pub fn junk(text: &str) -> u32 {
         }
     }
     let most = letters.values().max().copied().unwrap_or_default();
-    let strays = letters.values().filter(|n| **n <= STRAY && **n < most).sum();
+    // Short Latin words and names stand in texts of every script.
+    let latin = Writing::Of(Script::Latin);
+    let strays = letters.iter().filter(|(w, n)| **w != latin && **n <= STRAY && **n < most).map(|(_, n)| n).sum();
     count.saturating_add(strays)
 }
 
@@ -111,7 +113,7 @@ mod tests {
             ("to use.\u{2075}", 1),
             ("\u{e000}x", 1),
             ("x² + y² is 3 m², α = ½ and Δt", 0),
-            ("日本語とカタカナー and 々", 0),
+            ("日本語とカタカナー and 々 on PC", 0),
             ("Привет, hello world", 0),
             ("می\u{200c}خواهم کتاب\u{200c}ها", 0),
             ("क्\u{200d}ष नमस्ते", 0),

@@ -9,11 +9,15 @@ mod conformal;
 mod drift;
 mod entity;
 mod entropy;
+mod fit;
 mod hidden;
 mod junk;
 mod lexicon;
 mod normal;
 mod payload;
+mod record;
+mod ring;
+mod source;
 mod verdict;
 
 pub use campaign::{Campaign, Earlier, KeyTokens, Trace, campaign};
@@ -21,11 +25,15 @@ pub use conformal::{Conformal, LEAST, MOST, Rank, Row};
 pub use drift::{Drift, drift};
 pub use entity::{Entity, EntityKind, entities};
 pub use entropy::{CharModel, prototype_contrast};
+pub use fit::{FitInput, FitRow, RING, fit};
 pub use hidden::{Hidden, hidden, revealed, shown};
 pub use junk::junk;
 pub use lexicon::{Classes, LEXICON, classes, patterns};
 pub use normal::{Form, Hashes, Keyed, is_sentence, norm, sentences, shingles};
 pub use payload::{Payload, Sentences};
+pub use record::{Group, Screening};
+pub use ring::{Entry, Ring, Slot, Standing, Written};
+pub use source::source_id;
 pub use verdict::{FAMILIES, Finding, Floors, Scored, judge};
 
 use crate::schema::Vector;
@@ -67,7 +75,7 @@ impl Features {
             drift: drift(&keyed),
             junk: junk(text),
             hidden: hidden(text),
-            cut: cut || trace.cut,
+            cut,
             trace,
         }
     }
@@ -113,5 +121,32 @@ impl Fitted {
             entities.extend_from_slice(row.sentences.entities().as_slice());
         }
         Self { shingles: Hashes::new(shingles), entities: Hashes::new(entities) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever a text holds, it is read, and what is read is the same again.
+        #[test]
+        fn any_text_is_read(text in any::<String>(), noise in "[ -~\u{200b}-\u{200f}\u{e0040}-\u{e007f}\u{fe0f}😀а-я]{0,200}") {
+            for text in [text, noise] {
+                prop_assert_eq!(Features::of(&text), Features::of(&text));
+                let _ = shown(&text);
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_say_so() {
+        for unit in ["when if ", "a@a.", "😀\u{fe0f}\u{200d}", "AB12 1234 ", "да. ", "search["] {
+            let text = unit.repeat((SCREENED + 100) / unit.len() + 1);
+            let features = Features::of(&text);
+            assert!(features.cut, "{unit}");
+        }
+        assert!(!Features::of("short").cut);
     }
 }

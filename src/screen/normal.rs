@@ -133,6 +133,19 @@ impl Hashes {
         self.0.binary_search(&hash).is_ok()
     }
 
+    /// Little-endian bytes, ascending.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|h| h.to_le_bytes()).collect()
+    }
+
+    /// Reads what [`Hashes::to_bytes`] wrote; `None` for a length that can't be.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        rest.is_empty().then(|| Self::new(whole.iter().map(|b| u64::from_le_bytes(*b)).collect()))
+    }
+
     /// Size of the intersection.
     #[must_use]
     pub fn shared(&self, other: &Self) -> usize {
@@ -153,10 +166,8 @@ impl Hashes {
     }
 
     /// The smallest `most`: the same for the same set, wherever it is cut.
-    pub(super) fn cut(&mut self, most: usize) -> bool {
-        let cut = self.0.len() > most;
+    pub(super) fn cut(&mut self, most: usize) {
         self.0.truncate(most);
-        cut
     }
 
     pub(super) fn minus(&self, other: &Self) -> Self {
@@ -238,6 +249,15 @@ impl Form {
             Form::Question => "question",
             Form::Instruction => "instruction",
         }
+    }
+}
+
+/// Reads the word.
+impl std::str::FromStr for Form {
+    type Err = ();
+
+    fn from_str(word: &str) -> Result<Self, ()> {
+        [Form::Text, Form::Question, Form::Instruction].into_iter().find(|f| f.as_str() == word).ok_or(())
     }
 }
 

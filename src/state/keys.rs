@@ -27,11 +27,17 @@ pub enum Kind {
     Circuit = 10,
     /// A dead-lettered record that its key waits for.
     Held = 11,
+    /// One slot of a source's ring of writes.
+    SourceSlot = 12,
+    /// A source by the time it may be forgotten.
+    SourceExpiry = 13,
+    /// The hash of an entity that the boundary knows.
+    Entity = 14,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 9] = [
+    pub const LOGGED: [Kind; 12] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -41,6 +47,9 @@ impl Kind {
         Kind::Topic,
         Kind::Circuit,
         Kind::Held,
+        Kind::SourceSlot,
+        Kind::SourceExpiry,
+        Kind::Entity,
     ];
 
     /// Name in commands.
@@ -58,6 +67,9 @@ impl Kind {
             Kind::Topic => "topic",
             Kind::Circuit => "circuit",
             Kind::Held => "held",
+            Kind::SourceSlot => "source-slot",
+            Kind::SourceExpiry => "source-expiry",
+            Kind::Entity => "entity",
         }
     }
 
@@ -66,16 +78,17 @@ impl Kind {
         match self {
             Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
-            Kind::HistorySlot | Kind::Held => (1, true, 0),
+            Kind::HistorySlot | Kind::Held | Kind::Entity => (1, true, 0),
             Kind::Session => (2, false, 0),
-            Kind::SessionExpiry => (1, true, 1),
+            Kind::SessionExpiry | Kind::SourceExpiry => (1, true, 1),
+            Kind::SourceSlot => (2, true, 0),
         }
     }
 
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Held as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Entity as u8).contains(&byte)
     }
 }
 
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 7] = [
+        let cases: [Case; 10] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -170,6 +183,9 @@ mod tests {
             (Kind::SessionExpiry, &["acme/support"], Some(1 << 63), &["s-1"]),
             (Kind::Active, &["memsad/acme/support"], None, &[]),
             (Kind::Topic, &["changelog"], None, &[]),
+            (Kind::SourceSlot, &["acme/support", "0f"], Some(49), &[]),
+            (Kind::SourceExpiry, &["acme/support"], Some(1 << 63), &["0f"]),
+            (Kind::Entity, &["acme/support"], Some(u64::MAX), &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);

@@ -182,6 +182,11 @@ fn effect(path: &str, old: &str, new: &str) -> (Effect, &'static str) {
             (Effect::Reset, "vectors of the other dimension would be left out, and come back when it is undone")
         }
         ["memsad", ..] => (Rolling, "decides from the next write on; the history stays as it is"),
+        ["screen", "source_idle"] => (
+            Rolling,
+            "a source's ring is dropped by its newest write and the new time; notes of the old time are moved",
+        ),
+        ["screen", ..] => (Rolling, "decides from the next write on; rings and known entities stay as they are"),
         ["sprt", "idle"] => {
             (Rolling, "an open session closes by its last event and the new gap; notes of the old gap are moved")
         }
@@ -278,6 +283,8 @@ mod tests {
             ("mode: enforce ", "mode: shadow ", Rolling),
             ("max_record_bytes: 1MiB", "max_record_bytes: 2MiB", Rolling),
             ("idle: 30m", "idle: 20m", Rolling),
+            ("source_idle: 7d", "source_idle: 8d", Rolling),
+            ("retract: flag", "retract: tombstone", Rolling),
             ("p1: 0.6", "p1: 0.5", Rolling),
             ("on_error: quarantine", "on_error: hold", Rolling),
             ("max_held: 10000", "max_held: 10", Rolling),

@@ -41,6 +41,7 @@ pub fn describe(t: &Topology) -> String {
         "unit       partition i of each co-partitioned topic; inputs by (timestamp, rank, offset); {} units\n\
          commit     every {} or {} inputs; transaction timeout {}\n\
          memsad     {}, {} of {} queries, kappa {}\n\
+         screen     {}, campaigns in new forms {}, retract {}, sources idle {}\n\
          sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}\n\
          breaker    {} failures in a row or {} of {}, cool-down {}; stop at {} sources in {}",
         t.units(),
@@ -51,6 +52,10 @@ pub fn describe(t: &Topology) -> String {
         m.memsad.statistic.as_str(),
         m.memsad.history,
         m.memsad.kappa,
+        format!("{:?}", m.screen.mode).to_lowercase(),
+        format!("{:?}", m.screen.new_format).to_lowercase(),
+        format!("{:?}", m.screen.retract).to_lowercase(),
+        period(m.screen.source_idle),
         m.sprt.p1,
         m.sprt.p0,
         m.sprt.alpha,

@@ -60,6 +60,42 @@ pub struct Memsad {
     pub min_history: usize,
 }
 
+/// What a campaign's earlier writes lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retract {
+    /// A record in `decisions` and a finding.
+    Flag,
+    /// A tombstone in `committed-memory` too.
+    Tombstone,
+}
+
+/// The write screen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Screen {
+    /// Mode.
+    pub mode: MemsadMode,
+    /// How the campaign signal counts for forms of record that the calibration hardly knows.
+    pub new_format: MemsadMode,
+    /// What a campaign's earlier writes lead to.
+    pub retract: Retract,
+    /// A source without a write for this long is forgotten.
+    #[serde(with = "duration")]
+    pub source_idle: Duration,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self {
+            mode: MemsadMode::Enforce,
+            new_format: MemsadMode::Shadow,
+            retract: Retract::Flag,
+            source_idle: Duration::from_secs(7 * 86_400),
+        }
+    }
+}
+
 /// The session test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
