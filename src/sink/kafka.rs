@@ -21,12 +21,16 @@ use crate::source::{GroupMetadata, refused, without_group};
 
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
+/// A drain that takes longer asks whether the transaction has failed.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 struct Deliveries {
     changelog: Delivered,
     /// The first one, with its topic.
     failed: Option<(KafkaError, String)>,
+    /// Topic that the coordinator did not let into the transaction; the client says it in its log alone.
+    denied: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +47,10 @@ impl Context {
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         crate::source::client_log(level, facility, message);
+        if facility == "ADDPARTS" && message.contains("authorization failed") {
+            let topic = message.split('"').nth(1).unwrap_or_default();
+            self.with(|d| d.denied.get_or_insert_with(|| topic.to_owned()).truncate(249));
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -203,13 +211,26 @@ impl TransactionalProducer {
                 Err((e, back)) => {
                     let failed = CommitError::of(Call::Send, &e);
                     if failed.action != Action::RetrySame || monotonic() > deadline {
-                        return Err(failed.escalated());
+                        return Err(self.cause().unwrap_or(failed).escalated());
                     }
                     record = back;
                     self.producer.poll(Duration::from_millis(1));
                 }
             }
         }
+    }
+
+    /// Why the open transaction can't go on. The client keeps that to itself until a call needs another state: to
+    /// begin once more changes nothing while one is open, and after a failure tells it (rdkafka_txnmgr.c,
+    /// `rd_kafka_txn_require_states0`).
+    fn cause(&self) -> Option<CommitError> {
+        if !self.transactional || self.opened.is_none() {
+            return None;
+        }
+        let e = self.producer.begin_transaction().err()?;
+        let failure = Failure::of(Call::Deliver, &e);
+        let topic = || self.producer.context().with(|d| d.denied.clone()).unwrap_or_default();
+        (failure.abortable || failure.fatal).then(|| CommitError::naming(Call::Deliver, &e, &topic()))
     }
 
     /// A call ends before the broker would end the transaction (I6).
@@ -247,10 +268,18 @@ impl Transactions for TransactionalProducer {
 
     fn drain(&mut self) -> Outcome<Delivered> {
         let deadline = self.deadline();
+        let mut asked = monotonic();
         while self.producer.flush(Duration::ZERO).is_err() {
             self.producer.poll(Duration::ZERO);
             if self.producer.in_flight_count() == 0 {
                 break;
+            }
+            if asked.elapsed() > ASK_AGAIN {
+                // A failed transaction delivers nothing more, and no record says so.
+                if let Some(cause) = self.cause() {
+                    return Err(cause);
+                }
+                asked = monotonic();
             }
             if monotonic() > deadline {
                 let e = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);

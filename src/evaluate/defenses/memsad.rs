@@ -4,7 +4,7 @@ use super::{Defense, Judged};
 use crate::error::Result;
 use crate::evaluate::{Boundary, Encode, Write};
 use crate::schema::{Vector, to_cosine};
-use crate::score::{History, Scores};
+use crate::score::{Deviation, History, Scores, Threshold};
 use crate::topology::Statistic;
 
 /// Deviations above the mean, as reported by the paper.
@@ -16,8 +16,6 @@ pub struct Memsad {
     queries: Vec<String>,
     vectors: Vec<Vector>,
     statistic: Statistic,
-    mean: f64,
-    deviation: f64,
     threshold: f64,
     /// Leave the query that caused a write out of its history.
     without_cause: bool,
@@ -49,15 +47,12 @@ impl Memsad {
         let first = history(&encode.encode(calibrated)?);
         let scores: Vec<f64> =
             encode.encode(texts)?.iter().map(|v| to_cosine(Scores::of(v, &first).tested(statistic))).collect();
-        let (mean, deviation) = mean_and_deviation(&scores);
-        let deviation = deviation + 1e-8;
+        let fitted = Threshold::fit(&scores, KAPPA, Deviation::PopulationFloored);
         Ok(Self {
             queries: scored.iter().map(|q| (*q).to_owned()).collect(),
             vectors: encode.encode(scored)?,
             statistic,
-            mean,
-            deviation,
-            threshold: mean + KAPPA * deviation,
+            threshold: fitted.threshold,
             without_cause: false,
         })
     }
@@ -94,12 +89,6 @@ impl Memsad {
         };
         Ok(stream.iter().zip(encode.encode(&texts)?).map(|(w, v)| score(w, &v)).collect())
     }
-
-    /// Distance from the mean in deviations.
-    #[must_use]
-    pub fn z(&self, score: f64) -> f64 {
-        (score - self.mean) / self.deviation
-    }
 }
 
 impl Defense for Memsad {
@@ -120,15 +109,6 @@ fn history(vectors: &[Vector]) -> History {
         history.push(v.as_slice());
     });
     history
-}
-
-/// Mean and population deviation; 0 and 0 for none.
-#[must_use]
-#[allow(clippy::cast_precision_loss)] // counts
-pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    (mean, (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt())
 }
 
 /// The threshold above which (1 + number of calibration scores >= s) / (n + 1) <= level; infinite when n is too

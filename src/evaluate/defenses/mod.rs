@@ -16,11 +16,11 @@ pub use corroboration::{Corroboration, effective_support};
 pub(in crate::evaluate) use geometry::cosine;
 pub use geometry::{Coherence, Outlier, Proactive};
 pub use hardened::{Hardened, Screen, Screened};
-pub use memsad::{Memsad, conformal_threshold, mean_and_deviation};
+pub use memsad::{Memsad, conformal_threshold};
 pub use perplexity::Perplexity;
-pub use plus::{CharReference, Plus, Rule};
+pub use plus::{Plus, Rule};
 pub use provenance::ProvenanceGate;
-pub use validation::{Validation, bigram_entropy};
+pub use validation::Validation;
 pub use watermark::Watermark;
 
 use serde::{Deserialize, Serialize};

@@ -5,9 +5,9 @@ use super::lab::{Lab, above, threshold};
 use super::{DRAW, WORDS};
 use crate::error::Result;
 use crate::evaluate::Row;
-use crate::evaluate::defenses::cosine;
 use crate::evaluate::stats::auroc;
 use crate::schema::Vector;
+use crate::score::{NEIGHBOURS, energy, knn};
 
 const SECTION: &str = "baselines: 500 entries to fit, 500 to test";
 
@@ -21,12 +21,8 @@ pub(super) fn rows(lab: &Lab<'_>) -> Result<Vec<Row>> {
     // Ten queries, as the calibration of that script.
     let queries = lab.vectors(&lab.victims[..10.min(lab.victims.len())])?;
     let gauss = Gauss::fit(fit);
-    let energy = |v: &Vector| queries.iter().map(|q| cosine(v, q).exp()).sum::<f64>().ln();
-    let nearest = |v: &Vector| {
-        let mut near: Vec<f64> = fit.iter().map(|t| cosine(v, t)).collect();
-        near.sort_by(|a, b| f64::total_cmp(b, a));
-        -near.iter().take(10).sum::<f64>() / 10.0
-    };
+    let energy = |v: &Vector| energy(v, &queries);
+    let nearest = |v: &Vector| knn(v, fit, NEIGHBOURS);
     let methods: [Method<'_>; 3] = [
         ("energy", Box::new(energy), [0.945, 0.969, 0.698], [0.4, 0.2, 0.4], 0.010),
         ("kNN", Box::new(nearest), [0.533, 0.786, 0.534], [0.0, 0.4, 0.0], 0.204),

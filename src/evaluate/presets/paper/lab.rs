@@ -3,10 +3,10 @@
 use crate::error::Result;
 use crate::evaluate::attacks::centroid_text;
 use crate::evaluate::data::Data;
-use crate::evaluate::defenses::{cosine, mean_and_deviation};
+use crate::evaluate::defenses::cosine;
 use crate::evaluate::{Encode, Rng};
 use crate::schema::{Vector, to_cosine};
-use crate::score::{History, Scores};
+use crate::score::{Deviation, History, Scores, Threshold};
 use crate::topology::Statistic;
 
 /// Seeds that a mean is taken over.
@@ -98,8 +98,7 @@ pub(super) fn above(scores: &[f64], threshold: f64) -> f64 {
 
 /// Mean + 2 deviations of calibration scores.
 pub(super) fn threshold(scores: &[f64]) -> f64 {
-    let (mean, deviation) = mean_and_deviation(scores);
-    mean + KAPPA * (deviation + 1e-8)
+    Threshold::fit(scores, KAPPA, Deviation::PopulationFloored).threshold
 }
 
 /// Every text behind the trigger.

@@ -4,9 +4,10 @@ use super::lab::{K, Lab, SEEDS, above, agentpoison, injecmem, minja, share, thre
 use super::{DRAW, WORDS};
 use crate::error::Result;
 use crate::evaluate::attacks::{Attacker, Scene, substitutions};
-use crate::evaluate::defenses::{CharReference, Defense, Kind, Validation, Watermark, cosine, fit};
+use crate::evaluate::defenses::{Defense, Kind, Validation, Watermark, cosine, fit};
 use crate::evaluate::stats::Rate;
 use crate::evaluate::{Boundary, Row, Write};
+use crate::score::Trigrams;
 use crate::topology::Statistic;
 
 fn writes(texts: &[String]) -> Vec<Write> {
@@ -26,7 +27,7 @@ pub(super) fn plus(lab: &Lab<'_>) -> Result<Vec<Row>> {
         let entries = lab.entries(1000, s);
         let (fit, held) = entries.split_at(500);
         let all: Vec<&str> = fit.iter().map(String::as_str).collect();
-        let reference = CharReference::new(&all);
+        let reference = Trigrams::of(all);
         let character = |texts: &[String]| texts.iter().map(|t| reference.divergence(t)).collect::<Vec<_>>();
         let semantic = |texts: &[String]| lab.scores(texts, &lab.victims, Statistic::Combined);
         let (sem, chr) = (threshold(&semantic(fit)?), threshold(&character(fit)));
