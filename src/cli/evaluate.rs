@@ -11,7 +11,7 @@ use crate::evaluate::data::{Data, Golden};
 use crate::evaluate::defenses::Kind;
 use crate::evaluate::matrix::{self, Options, describe};
 use crate::evaluate::report::{self, Report};
-use crate::evaluate::{Encode as _, Vectors, Work, corpus, failing, presets};
+use crate::evaluate::{Encode as _, Vectors, Work, corpus, failing, margins, presets};
 
 /// Which tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -122,6 +122,7 @@ pub(super) fn run(args: &EvaluateArgs) -> Result<()> {
             step("defenses where they fail");
             let own = corpus::generate(args.seed, if args.smoke { corpus::Sizes::SMOKE } else { corpus::Sizes::FULL });
             report.rows = failing(&own, args.seed, &encode, &second)?;
+            report.rows.extend(margins(&fields[0], &[&encode, &second])?);
         }
         Preset::MemsadPaper => {
             if let Some(data) = &data {

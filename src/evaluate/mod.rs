@@ -10,6 +10,7 @@
 
 mod cell;
 mod failing;
+mod margins;
 mod model;
 mod retrieval;
 mod rng;
@@ -30,6 +31,7 @@ pub mod stats;
 pub use cell::{Cell, ControlCell, Histogram};
 pub use defenses::{Defense, Judged};
 pub use failing::failing;
+pub use margins::margins;
 pub use model::{Attack, Boundary, Control, Provenance, Truth, Write, digest, key_and_value};
 pub use retrieval::{Retrieval, Store};
 pub use rng::Rng;

@@ -48,7 +48,7 @@ pub fn write(report: &Report, folder: &Path) -> Result<()> {
     let failed =
         |e: std::io::Error| Error::with(Code::OutputFailed, format!("can't write into {}", folder.display()), e);
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let json = serde_json::to_vec_pretty(report).map_err(|e| failed(e.into()))?;
+    let json = serde_json::to_vec(report).map_err(|e| failed(e.into()))?;
     std::fs::write(folder.join("evaluation.json"), json).map_err(failed)?;
     std::fs::write(folder.join("evaluation.html"), page(report)).map_err(failed)?;
     write_parquet(report, &folder.join("evaluation.parquet"))

@@ -186,7 +186,7 @@ mod tests {
         let report = small(&Work::open(None).unwrap());
         write(&report, &path).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
-        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|r| r.unwrap()).collect();
         let controls: usize = report.cells.iter().map(|c| c.controls.len()).sum();
         assert_eq!(rows.len(), report.cells.len() + controls + report.rows.len());
         assert_eq!(rows[0].get_string(0).unwrap(), "cell");
