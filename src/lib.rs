@@ -51,6 +51,8 @@ pub mod screening;
 
 pub mod scan;
 
+pub mod evaluate;
+
 pub mod agreement;
 
 pub mod app;

@@ -5,6 +5,7 @@ mod calibrate;
 mod check;
 mod demo;
 mod dlq;
+mod evaluate;
 mod honeypots;
 mod out;
 mod render;
@@ -54,6 +55,8 @@ enum Command {
     Scan(scan::ScanArgs),
     /// Fit and publish thresholds.
     Calibrate(calibrate::CalibrateArgs),
+    /// Measure attacks against defenses, with controls and intervals.
+    Evaluate(evaluate::EvaluateArgs),
     /// Load the honeypot registry.
     Honeypots(honeypots::HoneypotsArgs),
     /// Look at dead letters, send them again, or give them up.
@@ -109,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
         Command::Honeypots(args) => honeypots::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::State(args) => state::run(&args),
