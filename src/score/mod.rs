@@ -4,7 +4,7 @@
 mod calibration;
 mod history;
 mod interval;
-mod kernel;
+pub mod kernel;
 mod memsad;
 
 pub use calibration::{FitInput, applicable, fit};
