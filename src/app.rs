@@ -163,7 +163,7 @@ pub fn run(
         source::readable(&client, &setup.topology)?;
         state::write_format(setup.meta(&client).join(&setup.own(secret.key_id()))?)?;
     }
-    let db = Db::open(&setup.config.state_dir(), &setup.identity())?;
+    let db = Db::open(&setup.config.state_dir(), &setup.identity(), setup.topology.main.limits.state_bytes)?;
     let retention = match broker {
         BrokerKind::Real => source::delete_retention(&client, setup.topology.name(Role::Changelog)),
         BrokerKind::Mock => None,

@@ -174,7 +174,11 @@ pub fn execute(setup: &Setup, plan: &Plan, force: bool, mut progress: impl FnMut
     }
     let folder = setup.config.state_dir();
     // Held to the end: no stream starts on it.
-    let local = plan.local.is_some().then(|| Db::open(&folder, &setup.identity())).transpose()?;
+    let local = plan
+        .local
+        .is_some()
+        .then(|| Db::open(&folder, &setup.identity(), setup.topology.main.limits.state_bytes))
+        .transpose()?;
     std::fs::create_dir_all(&folder)
         .map_err(|e| Error::with(Code::StateFailed, format!("can't make {}", folder.display()), e))?;
     let id = format!("{}{}-reset", setup.config.kafka.topic_prefix, plan.application);

@@ -290,7 +290,15 @@ impl<P: Transactions> Committer<P> {
             let unit = key.get(1..5).map_or(0, |b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]));
             self.producer.log_change(topic, unit, key, value)?;
         }
-        self.producer.drain()
+        let delivered = self.producer.drain()?;
+        for (unit, last) in &delivered {
+            let next = self.changelog.get(unit).copied().unwrap_or_default();
+            if *last < next {
+                let what = format!("{topic}-{unit} gave offset {last} after {next}: it was made anew during the run");
+                return Err(CommitError { action: Action::Stop, error: Error::new(Code::TopicRecreated, what) });
+            }
+        }
+        Ok(delivered)
     }
 
     fn send_offsets(&mut self, group: Option<&P::Group>) -> Outcome<()> {

@@ -330,3 +330,21 @@ fn goes_red(sabotage: Sabotage, place: (usize, Side, Fault)) {
 fn state_written_before_the_commit_goes_red() {
     goes_red(Sabotage::ApplyBeforeCommit, (3, Side::Before, Fault::Error));
 }
+
+/// A changelog that is made anew during a run starts at offset 0 again: nothing more is committed into it.
+#[test]
+fn a_changelog_made_anew_in_a_run_stops() {
+    let world = World::new(Vec::new(), None);
+    let mut state = State::new(world.disk.clone());
+    let mut committer = Committer::new(MemoryLog::start(&world.broker), &world.topology, Faults::default());
+    let mut commit = |n: i64| {
+        state.put(sum_key(0), n.to_be_bytes().to_vec());
+        committer.stage(0, Role::MemoryWrites, n, vec![output(0, n)]);
+        committer.commit(&mut state, Some(Arc::new(())))
+    };
+    assert!(matches!(commit(1), Step::Committed));
+    world.broker.borrow_mut().changelog.clear();
+    let Step::Stop(error) = commit(2) else { panic!("it went on") };
+    assert_eq!(error.code(), Code::TopicRecreated);
+    assert_eq!(world.broker.borrow().outputs.len(), 1);
+}

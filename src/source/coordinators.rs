@@ -1,5 +1,5 @@
-//! Whether the broker can make the topics that transactions stand on. Where it can't, clients only see
-//! calls that never end.
+//! Whether the broker can make the topics that transactions stand on, and what it makes of the topology's timeouts.
+//! Where it can't, clients only see calls that never end.
 #![allow(clippy::disallowed_methods)] // start-up calls with their own deadlines
 
 use std::time::Duration;
@@ -11,6 +11,7 @@ use rdkafka::consumer::Consumer;
 use super::client::{Reader, reader};
 use super::live::admin;
 use crate::error::{Code, Error, Result};
+use crate::topology::{Assignor, TRANSACTION_MARGIN, Topology};
 
 const CALL: Duration = Duration::from_secs(15);
 
@@ -20,11 +21,12 @@ const INTERNAL: [(&str, &str, Option<&str>); 2] = [
     ("__consumer_offsets", "offsets.topic.replication.factor", None),
 ];
 
-/// Checks the internal topics that are not there yet. A broker that doesn't say its settings is trusted.
+/// Checks the internal topics that are not there yet, and the timeouts. A broker that doesn't say its settings is
+/// trusted.
 ///
 /// # Errors
-/// `broker_unreachable`, `broker_refused` when one of them can't be made.
-pub(super) fn internal_topics(client: &ClientConfig) -> Result<()> {
+/// `broker_unreachable`, `broker_refused` when a topic can't be made, `topology_timeouts`.
+pub(super) fn check(client: &ClientConfig, topology: &Topology) -> Result<()> {
     let consumer: Reader = reader(client, "read_committed", "memsluice-preflight")?;
     let metadata = consumer
         .fetch_metadata(None, CALL)
@@ -32,7 +34,7 @@ pub(super) fn internal_topics(client: &ClientConfig) -> Result<()> {
     let there = |name: &str| metadata.topics().iter().any(|t| t.name() == name && !t.partitions().is_empty());
     let brokers = metadata.brokers();
     let lacking: Vec<_> = INTERNAL.iter().filter(|(name, _, _)| !there(name)).collect();
-    let (Some(broker), false) = (brokers.first(), lacking.is_empty()) else { return Ok(()) };
+    let Some(broker) = brokers.first() else { return Ok(()) };
     let Some(settings) = settings(client, broker.id())? else { return Ok(()) };
     let number = |key: &str| settings.get(key).and_then(|e| e.value.as_deref()?.parse::<usize>().ok());
     for (name, factor_key, isr_key) in lacking {
@@ -41,7 +43,34 @@ pub(super) fn internal_topics(client: &ClientConfig) -> Result<()> {
             return Err(Error::new(Code::BrokerRefused, format!("the broker can't make {name}: {why}")));
         }
     }
-    Ok(())
+    let said = |key: &str| Some(Duration::from_millis(settings.get(key)?.value.as_deref()?.parse().ok()?));
+    match timeouts(topology, said) {
+        Some(why) => Err(Error::new(Code::TopologyTimeouts, why)),
+        None => Ok(()),
+    }
+}
+
+/// What the broker's own limits make of the topology's timeouts; `said` gives those that it says.
+fn timeouts(topology: &Topology, said: impl Fn(&str) -> Option<Duration>) -> Option<String> {
+    let (consumer, transaction) = (&topology.main.consumer, topology.main.commit.transaction_timeout);
+    let above = said("transaction.max.timeout.ms").filter(|max| transaction > *max);
+    if let Some(max) = above {
+        return Some(format!(
+            "transaction_timeout is {transaction:?}, the broker's transaction.max.timeout.ms {max:?}"
+        ));
+    }
+    // KIP-848: the session timeout is the broker's.
+    if consumer.assignor == Assignor::ConsumerRange {
+        let session = said("group.consumer.session.timeout.ms").filter(|s| transaction + TRANSACTION_MARGIN > *s)?;
+        return Some(format!(
+            "transaction_timeout {transaction:?} + {TRANSACTION_MARGIN:?} is above the broker's group.consumer.session.timeout.ms {session:?}"
+        ));
+    }
+    let wanted = consumer.session_timeout;
+    let low = said("group.min.session.timeout.ms").filter(|min| wanted < *min);
+    let high = said("group.max.session.timeout.ms").filter(|max| wanted > *max);
+    let limit = low.map(|l| ("min", l)).or_else(|| high.map(|h| ("max", h)));
+    limit.map(|(name, v)| format!("session_timeout is {wanted:?}, the broker's group.{name}.session.timeout.ms {v:?}"))
 }
 
 /// Settings of a broker; `None` where they may not be read.
@@ -73,5 +102,28 @@ mod tests {
         assert_eq!(why(3, Some(1), Some(("i", 2))).unwrap(), "i is 2, above f 1");
         assert_eq!(why(3, Some(3), Some(("i", 2))), None);
         assert_eq!(why(1, None, Some(("i", 2))), None, "not said");
+    }
+
+    /// The sample: transactions of 10 s, sessions of 30 s.
+    #[test]
+    fn the_brokers_own_timeouts_are_kept() {
+        let classic = Topology::sample().unwrap();
+        let mut kip848 = classic.clone();
+        kip848.main.consumer.assignor = Assignor::ConsumerRange;
+        let cases = [
+            (&classic, "transaction.max.timeout.ms", 9, false),
+            (&classic, "transaction.max.timeout.ms", 10, true),
+            (&classic, "group.min.session.timeout.ms", 31, false),
+            (&classic, "group.max.session.timeout.ms", 29, false),
+            (&classic, "group.max.session.timeout.ms", 30, true),
+            (&classic, "group.consumer.session.timeout.ms", 5, true),
+            (&kip848, "group.consumer.session.timeout.ms", 19, false),
+            (&kip848, "group.consumer.session.timeout.ms", 20, true),
+            (&kip848, "group.max.session.timeout.ms", 5, true),
+        ];
+        for (topology, key, seconds, good) in cases {
+            let found = timeouts(topology, |k| (k == key).then_some(Duration::from_secs(seconds)));
+            assert_eq!(found.is_none(), good, "{key} {seconds}: {found:?}");
+        }
     }
 }

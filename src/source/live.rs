@@ -57,7 +57,7 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
     }
     settings(client, topology)?;
     internal::check(client, topology)?;
-    super::coordinators::internal_topics(client)
+    super::coordinators::check(client, topology)
 }
 
 pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {

@@ -14,9 +14,6 @@ use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::telemetry::metrics;
 
-/// Memory of RocksDB: blocks, indexes, filters, write buffers.
-const CACHE_BYTES: usize = 128 << 20;
-const WRITE_BUFFER_BYTES: usize = 64 << 20;
 const FOLDER: &str = "rocksdb";
 /// Where a corrupt database is put aside.
 const QUARANTINE: &str = "rocksdb-corrupt";
@@ -39,23 +36,24 @@ impl std::fmt::Debug for Db {
 }
 
 impl Db {
-    /// Opens or creates the database of `identity` (application, units, stores). A corrupt one is put
-    /// aside, once, and an empty one takes its place: restore fills it again.
+    /// Opens or creates the database of `identity` (application, units, stores), which holds `memory` bytes of
+    /// blocks, indexes, filters and write buffers. A corrupt one is put aside, once, and an empty one takes its
+    /// place: restore fills it again.
     ///
     /// # Errors
     /// `state_failed` (also when another process holds it), `state_corrupt` when it was put aside before,
     /// `state_mismatch` when it belongs to another identity.
-    pub fn open(folder: &Path, identity: &str) -> Result<Self> {
+    pub fn open(folder: &Path, identity: &str, memory: usize) -> Result<Self> {
         std::fs::create_dir_all(folder)
             .map_err(|e| Error::with(Code::StateFailed, format!("can't make {}", folder.display()), e))?;
         let path = folder.join(FOLDER);
         if folder.join(MARKER).exists() {
             put_aside(folder, "it gave corrupt data")?;
         }
-        let db = match DB::open(&options(), &path) {
+        let db = match DB::open(&options(memory), &path) {
             Err(e) if e.kind() == ErrorKind::Corruption => {
                 put_aside(folder, e.as_ref())?;
-                DB::open(&options(), &path)
+                DB::open(&options(memory), &path)
             }
             other => other,
         }
@@ -167,8 +165,8 @@ fn put_aside(folder: &Path, why: &str) -> Result<()> {
     moved.map_err(|e| Error::with(Code::StateFailed, format!("{} can't be put aside", from.display()), e))
 }
 
-fn options() -> Options {
-    let cache = Cache::new_lru_cache(CACHE_BYTES);
+fn options(memory: usize) -> Options {
+    let cache = Cache::new_lru_cache(memory);
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&cache);
     table.set_cache_index_and_filter_blocks(true);
@@ -177,7 +175,7 @@ fn options() -> Options {
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&WriteBufferManager::new_write_buffer_manager_with_cache(
-        WRITE_BUFFER_BYTES,
+        memory / 2,
         false,
         cache,
     ));

@@ -19,8 +19,7 @@ use crate::error::Result;
 
 pub use audit::{Fold, Mismatch, UnitAudit, What, audit};
 pub use db::Db;
-pub use format::{READS, check as check_formats, write_format};
-pub(crate) use format::{decode, encode};
+pub use format::{Layout, READS, check as check_formats, decode, encode, write_format};
 pub use keys::{Kind, Parsed, key, of_unit, parse, prefix};
 pub use overlay::{Overlay, State};
 pub use plan::UnitPlan;

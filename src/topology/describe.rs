@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::breaker::OnDeadLetter;
-use super::model::{Flow, Retention, Role, Topology};
+use super::model::{Flow, Role, Topology};
+use super::topic::Retention;
 
 /// What runs, as text.
 #[must_use]

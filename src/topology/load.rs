@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::model::{Main, Role, Topic, Topology};
+use super::model::{Main, Role, Topology};
+use super::topic::Topic;
 use crate::error::{Code, Error, Result};
 
 /// The sample topology, embedded so that `scan` and `demo` need no files.

@@ -4,17 +4,20 @@ mod acls;
 mod breaker;
 mod change;
 mod describe;
+mod detectors;
 mod dot;
 mod load;
 mod model;
+mod topic;
+mod units;
 mod validate;
 
 pub use acls::{Acl, Actor, META_ID, Names, Operation, Resource, acls, kafka_acls};
 pub use breaker::{Breaker, OnDeadLetter};
 pub use change::{Change, Effect, Settings, agreed, changes, fingerprint};
 pub use describe::describe;
+pub use detectors::{Memsad, MemsadMode, Posture, PostureKind, Sprt, Statistic};
 pub use dot::dot;
-pub use model::{
-    Assignor, Cleanup, Commit, Consumer, Flow, Flows, KeyKind, Limits, Memsad, MemsadMode, OnOutOfRange, Posture,
-    PostureKind, Repartition, Retention, Role, Sprt, Statistic, Store, Timestamps, Topic, Topology,
-};
+pub use model::{Assignor, Commit, Consumer, Flow, Flows, Limits, OnOutOfRange, Role, Store, Topology};
+pub use topic::{Cleanup, KeyKind, Repartition, Retention, Timestamps, Topic};
+pub use validate::TRANSACTION_MARGIN;

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::breaker::{Breaker, OnDeadLetter};
+use super::detectors::{Memsad, Posture, Sprt};
+use super::topic::{KeyKind, Repartition, Topic};
+use super::units::{bytes, duration, optional_duration};
 
 /// A topic's role; the physical name is data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -252,206 +255,9 @@ pub struct Limits {
     /// Histories and embeddings held in memory.
     #[serde(deserialize_with = "bytes")]
     pub cache_bytes: usize,
-}
-
-/// How a detector counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MemsadMode {
-    /// Holds writes.
-    Enforce,
-    /// Records only.
-    Shadow,
-    /// Not computed.
-    Off,
-}
-
-/// Which MEMSAD score is tested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Statistic {
-    /// Largest cosine.
-    Max,
-    /// Mean cosine.
-    Mean,
-    /// Half and half.
-    Combined,
-}
-
-impl Statistic {
-    /// The wire word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Statistic::Max => "max",
-            Statistic::Mean => "mean",
-            Statistic::Combined => "combined",
-        }
-    }
-}
-
-/// The rolling-window test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Memsad {
-    /// Mode.
-    pub mode: MemsadMode,
-    /// Tested score.
-    pub statistic: Statistic,
-    /// Deviations above the mean.
-    pub kappa: f64,
-    /// Queries kept for each boundary.
-    pub history: usize,
-    /// Fewer benign writes in the calibration: shadow.
-    pub min_calibration: u32,
-    /// Fewer queries in the history: shadow.
-    pub min_history: usize,
-}
-
-/// The session test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sprt {
-    /// Hit rate of an attack.
-    pub p1: f64,
-    /// Hit rate of benign use.
-    pub p0: f64,
-    /// False-alarm rate.
-    pub alpha: f64,
-    /// Miss rate.
-    pub beta: f64,
-    /// Then inconclusive.
-    pub max_observations: u32,
-    /// A gap this long closes the session.
-    #[serde(with = "duration")]
-    pub idle: Duration,
-    /// Published defaults, not calibrated here.
-    pub assumed: bool,
-}
-
-/// What a failed part leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PostureKind {
-    /// Hold the write.
-    Quarantine,
-    /// Allow with a flag.
-    PassMarked,
-    /// Retry until the deadline, then quarantine.
-    Hold,
-}
-
-/// Postures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Posture {
-    /// The encoder failed.
-    pub on_error: PostureKind,
-    /// The text was cut.
-    pub on_truncation: PostureKind,
-    /// Longest retry under `hold`.
-    #[serde(with = "duration")]
-    pub hold_deadline: Duration,
-}
-
-/// Cleanup policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cleanup {
-    /// By time.
-    Delete,
-    /// By key.
-    Compact,
-}
-
-/// What a topic's key is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KeyKind {
-    /// `tenant/store`.
-    Boundary,
-    /// `tenant/store/record_id`.
-    Record,
-    /// Finding uid.
-    Finding,
-    /// The input's key.
-    Original,
-    /// State key.
-    State,
-    /// `kind/scope@version`.
-    Version,
-    /// `application`, or `member/<instance>`.
-    Meta,
-}
-
-/// How long records stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Retention {
-    /// No limit.
-    Forever,
-    /// By record time.
-    For(Duration),
-}
-
-impl<'de> Deserialize<'de> for Retention {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        if text == "forever" {
-            return Ok(Retention::Forever);
-        }
-        humantime::parse_duration(&text).map(Retention::For).map_err(serde::de::Error::custom)
-    }
-}
-
-/// One topic.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Topic {
-    /// Physical name; default: the role.
-    #[serde(default)]
-    pub name: String,
-    /// Partitions, fixed at creation.
-    pub partitions: i32,
-    /// Key.
-    pub key: KeyKind,
-    /// Cleanup.
-    pub cleanup: Cleanup,
-    /// Retention.
-    pub retention: Retention,
-    /// Schema of the value.
-    #[serde(default)]
-    pub schema: Option<String>,
-    /// `bounded`: timestamps at most 5 minutes ahead (checked).
-    #[serde(default)]
-    pub timestamps: Option<Timestamps>,
-    /// Inputs only: whether records go through an internal topic keyed by the boundary.
-    #[serde(default, skip_serializing_if = "Repartition::is_never")]
-    pub repartition: Repartition,
-}
-
-/// What is done with an input whose key or partitioner isn't the stream's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Repartition {
-    /// A misplaced record is a dead letter.
-    #[default]
-    Never,
-    /// Every record goes through an internal topic.
-    Auto,
-}
-
-impl Repartition {
-    fn is_never(&self) -> bool {
-        *self == Repartition::Never
-    }
-}
-
-/// Rule for record timestamps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Timestamps {
-    /// LogAppendTime, or CreateTime at most 5 minutes ahead.
-    Bounded,
+    /// RocksDB's blocks, indexes, filters and write buffers.
+    #[serde(deserialize_with = "bytes")]
+    pub state_bytes: usize,
 }
 
 impl Consumer {
@@ -530,71 +336,7 @@ impl Topology {
     }
 }
 
-impl Topic {
-    /// The topic of what the members agree on, where none is declared.
-    pub(super) fn meta(application: &str) -> Self {
-        Self {
-            name: format!("{application}-{}", Role::Meta.as_str()),
-            partitions: 1,
-            key: KeyKind::Meta,
-            cleanup: Cleanup::Compact,
-            retention: Retention::Forever,
-            schema: Some("meta".to_owned()),
-            timestamps: None,
-            repartition: Repartition::Never,
-        }
-    }
-}
-
 /// Name of the internal topic behind an input.
 pub(super) fn internal_name(application: &str, role: Role) -> String {
     format!("{application}-{}-repartition", role.as_str())
-}
-
-mod optional_duration {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use std::time::Duration;
-
-    #[derive(Serialize, Deserialize)]
-    struct Wrapped(#[serde(with = "super::duration")] Duration);
-
-    #[allow(clippy::ref_option)] // serde's shape
-    pub(super) fn serialize<S: Serializer>(value: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
-        value.map(Wrapped).serialize(s)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<Wrapped>::deserialize(d)?.map(|w| w.0))
-    }
-}
-
-pub(super) mod duration {
-    use serde::{Deserialize, Deserializer, Serializer};
-    use std::time::Duration;
-
-    pub(in crate::topology) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&humantime::format_duration(*value).to_string())
-    }
-
-    pub(in crate::topology) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(d)?;
-        humantime::parse_duration(&text).map_err(serde::de::Error::custom)
-    }
-}
-
-fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Number(usize),
-        Text(String),
-    }
-    let text = match Form::deserialize(d)? {
-        Form::Number(n) => return Ok(n),
-        Form::Text(t) => t,
-    };
-    let parsed = [("KiB", 1_usize << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]
-        .iter()
-        .find_map(|(unit, scale)| text.strip_suffix(unit)?.trim().parse::<usize>().ok()?.checked_mul(*scale));
-    parsed.ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a size such as 32MiB")))
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::model::{Assignor, Cleanup, KeyKind, Repartition, Role, Sprt, Topology, internal_name};
+use super::detectors::Sprt;
+use super::model::{Assignor, Role, Topology, internal_name};
+use super::topic::{Cleanup, KeyKind, Repartition};
 use crate::error::{Code, Error, Result};
 
 /// Stages as the binary runs them.
@@ -214,6 +216,9 @@ fn stores(t: &Topology) -> Result<()> {
     }
 }
 
+/// A transaction must be over this long before its member's session is.
+pub const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
+
 fn group(t: &Topology) -> Result<()> {
     let (consumer, commit) = (&t.main.consumer, &t.main.commit);
     if matches!(consumer.assignor, Assignor::CooperativeSticky | Assignor::Uniform) {
@@ -222,10 +227,9 @@ fn group(t: &Topology) -> Result<()> {
             format!("{:?} does not co-assign the topics of a unit", consumer.assignor),
         );
     }
-    let margin = Duration::from_secs(10);
     if commit.interval.is_zero()
         || commit.interval >= commit.transaction_timeout
-        || commit.transaction_timeout.saturating_add(margin) > consumer.session_timeout
+        || commit.transaction_timeout.saturating_add(TRANSACTION_MARGIN) > consumer.session_timeout
         || !(Duration::from_secs(1)..consumer.session_timeout).contains(&consumer.revoke_deadline())
     {
         return fail(
@@ -238,11 +242,15 @@ fn group(t: &Topology) -> Result<()> {
 
 fn limits(t: &Topology) -> Result<()> {
     let (l, m) = (&t.main.limits, &t.main.memsad);
-    if l.max_output_bytes < 4096 || l.max_record_bytes < 1024 || l.in_flight_bytes < 1 << 20 || l.cache_bytes < 1 << 20
+    if l.max_output_bytes < 4096
+        || l.max_record_bytes < 1024
+        || l.in_flight_bytes < 1 << 20
+        || l.cache_bytes < 1 << 20
+        || l.state_bytes < 8 << 20
     {
         return fail(
             Code::TopologyLimits,
-            "limits: output >= 4096, record >= 1024, in_flight and cache >= 1 MiB".into(),
+            "limits: output >= 4096, record >= 1024, in_flight and cache >= 1 MiB, state >= 8 MiB".into(),
         );
     }
     if t.main.commit.max_records == 0 || t.main.commit.max_bytes < l.max_output_bytes {

@@ -195,6 +195,7 @@ fn a_flood_of_many_stops_the_line() {
         assert!(committed(&bench, "after").is_empty());
     }
     bench.replace_in_topology("stop_sources: 8", "stop_sources: 9");
+    bench.cli_ok(&["upgrade", "begin", "--execute"]);
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     assert_eq!(codes(&bench)["empty_content"], 160);
     assert_eq!(committed(&bench, "after"), ["fine"]);

@@ -213,13 +213,14 @@ fn a_switch_to_auto_reads_nothing_twice() {
     bench.refused(3, "topic_missing");
     bench.cli_ok(&["topology", "apply"]);
     bench.cli_ok(&["topology", "check", "--live"]);
+    bench.cli_ok(&["upgrade", "begin", "--execute"]);
     bench.load_more(&data, 500);
     assert_eq!(bench.totals(Run::until_end())["inputs"], 500);
     let found = bench.verify_with(SOURCE);
     assert!(found.clean() && found.inputs == 2_500, "{found:?}");
     // The way back would read again what the units have decided.
     bench.replace_topics(", repartition: auto", "");
-    bench.refused(3, "repartition_withdrawn");
+    bench.refused(2, "topology_incompatible");
 }
 
 /// A source that changed under the topology stops the process.

@@ -609,7 +609,7 @@ impl Bench {
 
     pub(super) fn db(&self) -> Db {
         let identity = format!("{}memsluice units={UNITS} dimension=384 stores=chain,history,sessions", self.prefix);
-        Db::open(&self.folder.path().join("state-one"), &identity).unwrap()
+        Db::open(&self.folder.path().join("state-one"), &identity, 32 << 20).unwrap()
     }
 
     pub(crate) fn wipe_state(&self) {

@@ -244,18 +244,18 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
         failed(memsluice::state::write_format(StateFormats { min: 1, write: READS.max + 1 }))
     }),
     (Code::FormatUnsupported, "a member", |_| failed(admit(&recorded("", "", READS.max + 1), &own("", "")))),
-    (Code::StateFailed, "the folder is a file", |f| failed(Db::open(&write(f, "file", ""), "a"))),
+    (Code::StateFailed, "the folder is a file", |f| failed(Db::open(&write(f, "file", ""), "a", 8 << 20))),
     (Code::StateFailed, "the database is a file", |f| {
         write(f, "rocksdb", "");
-        failed(Db::open(f, "a"))
+        failed(Db::open(f, "a", 8 << 20))
     }),
     (Code::StateFailed, "another owner", |f| {
-        let _held = Db::open(f, "a").unwrap();
-        failed(Db::open(f, "a"))
+        let _held = Db::open(f, "a", 8 << 20).unwrap();
+        failed(Db::open(f, "a", 8 << 20))
     }),
     (Code::StateCorrupt, "twice corrupt", |f| {
         for _ in 0..2 {
-            drop(Db::open(f, "a").unwrap());
+            drop(Db::open(f, "a", 8 << 20).unwrap());
             let current = fs::read_dir(f.join("rocksdb")).unwrap().map(|e| e.unwrap().path());
             for manifest in current.filter(|p| p.to_string_lossy().contains("MANIFEST")) {
                 fs::write(manifest, b"not a manifest").unwrap();
@@ -264,18 +264,18 @@ pub(crate) const STATE: &[(Code, &str, Raise)] = &[
                 break;
             }
             // Put aside once, and empty.
-            let db = Db::open(f, "a").unwrap();
+            let db = Db::open(f, "a", 8 << 20).unwrap();
             assert_eq!(Positions::of(&db, 0).unwrap(), None);
         }
-        failed(Db::open(f, "a"))
+        failed(Db::open(f, "a", 8 << 20))
     }),
     (Code::StateMismatch, "another identity", |f| {
-        drop(Db::open(f, "memsluice units=6").unwrap());
-        drop(Db::open(f, "memsluice units=6").unwrap());
-        failed(Db::open(f, "memsluice units=7"))
+        drop(Db::open(f, "memsluice units=6", 8 << 20).unwrap());
+        drop(Db::open(f, "memsluice units=6", 8 << 20).unwrap());
+        failed(Db::open(f, "memsluice units=7", 8 << 20))
     }),
     (Code::StateFormat, "another format", |f| {
-        let mut db = Db::open(f, "a").unwrap();
+        let mut db = Db::open(f, "a", 8 << 20).unwrap();
         db.apply(vec![positions(5).change(0)]).unwrap();
         assert_eq!(Positions::of(&db, 0).unwrap(), Some(positions(5)));
         let mut value = db.get(&offsets_key(0)).unwrap().unwrap();
@@ -429,7 +429,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     }),
     (Code::ChainMismatch, "a decision from outside", |f| {
         let mock = Mock::new();
-        let mut db = Db::open(f, "a").unwrap();
+        let mut db = Db::open(f, "a", 8 << 20).unwrap();
         let restorer = Restorer::new(&mock.client, "errors", &mock.topology).unwrap();
         restorer.unit(&mut db, 0, &|_| true).unwrap();
         mock.publish(Role::Decisions, b"{}");
@@ -437,14 +437,14 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     }),
     (Code::TopicRecreated, "the live changelog", |f| {
         let mock = Mock::new();
-        let mut db = Db::open(f, "a").unwrap();
+        let mut db = Db::open(f, "a", 8 << 20).unwrap();
         db.apply(vec![positions(9).change(0)]).unwrap();
         failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|_| true))
     }),
     (Code::StateFormat, "a changelog record from outside", |f| {
         let mock = Mock::new();
         mock.publish(Role::Changelog, b"{}");
-        let mut db = Db::open(f, "a").unwrap();
+        let mut db = Db::open(f, "a", 8 << 20).unwrap();
         failed(Restorer::new(&mock.client, "errors", &mock.topology).unwrap().unit(&mut db, 0, &|_| true))
     }),
     (Code::TopologyDiffers, "no topic is there", |f| {
@@ -469,7 +469,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::StateDiffers, "a key that the changelog has not", |f| {
         let mock = Mock::new();
         let identity = Setup::load(Config::default(), None, None).unwrap().identity();
-        let mut db = Db::open(f, &identity).unwrap();
+        let mut db = Db::open(f, &identity, 8 << 20).unwrap();
         db.apply(vec![positions(0).change(0), (key(Kind::Unit, 0, &[], None, &[]), Some(vec![1]))]).unwrap();
         drop(db);
         let folder = f.to_str().unwrap().to_owned();
@@ -490,7 +490,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let parts = TaskParts {
             engine: bench.engine,
             embedder: bench.embedder,
-            state: State::new(Db::open(f, "a").unwrap()),
+            state: State::new(Db::open(f, "a", 8 << 20).unwrap()),
             broadcast,
             registry: Registry::default(),
             restorer: Restorer::new(&mock.client, "errors", &mock.topology).unwrap(),

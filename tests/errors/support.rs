@@ -295,7 +295,7 @@ impl Mock {
     pub(crate) fn transaction(&self, folder: &Path, end: &[RDKafkaRespErr]) -> CommitStep {
         let mut committer =
             Committer::new(self.producer().unwrap(), &self.topology, memsluice::pipeline::Faults::default());
-        let mut state = State::new(Db::open(folder, "a").unwrap());
+        let mut state = State::new(Db::open(folder, "a", 8 << 20).unwrap());
         let (key, value) = (b"k".to_vec(), Some(b"{}".to_vec()));
         let output = Output { role: Role::Decisions, partition: 0, key, value, headers: Vec::new() };
         committer.stage(0, Role::MemoryWrites, 1, vec![output]);

@@ -8,7 +8,7 @@ use memsluice::error::{Code, Error};
 use crate::support::{file_names, load, root};
 
 /// Words of the message of each `fail(` in `validate.rs`; a file must raise each.
-const TOPOLOGY_RULES: [&str; 28] = [
+const TOPOLOGY_RULES: [&str; 29] = [
     "is not a topic name of Kafka",
     "shares the name",
     "is not a topic of a unit",
@@ -20,6 +20,7 @@ const TOPOLOGY_RULES: [&str; 28] = [
     "must be in the co-partition group",
     "it can't be repartitioned",
     "the changelog has 6",
+    "meta has exactly 1 partition",
     "must be listed under broadcast",
     "differs from what the binary runs",
     "needs cleanup",

@@ -19,7 +19,11 @@ fn a_broker_without_a_transaction_topic_is_named() {
     assert!(log.contains("[broker_refused]"), "{log}");
     assert!(log.contains("transaction.state.log.replication.factor is 3 and 1 broker(s) run"), "{log}");
     eprintln!("named after {:?}", begun.elapsed());
-    cluster.configure(&[("transaction.state.log.replication.factor", "1")]);
+    cluster.configure(&[("transaction.state.log.replication.factor", "1"), ("transaction.max.timeout.ms", "5000")]);
+    let (status, log) = bench.spawn(Run::until_end()).ends(Duration::from_secs(30));
+    assert_eq!(status, Some(2), "{log}");
+    assert!(log.contains("[topology_timeouts]") && log.contains("transaction.max.timeout.ms 5s"), "{log}");
+    cluster.configure(&[("transaction.max.timeout.ms", "900000")]);
     bench.load(&support::generated(200, 10));
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     assert!(bench.verify().clean());
