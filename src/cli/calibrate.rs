@@ -10,6 +10,7 @@ use crate::calibrate::{Samples, fit_boundary};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Calibration};
+use crate::score::kernel;
 use crate::source;
 
 #[derive(Debug, Args)]
@@ -67,6 +68,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     } else {
         Samples::read(&fit.writes, &fit.queries, &fit.poison, dimension)?
     };
+    kernel::choose(&setup.config.score)?;
     let embedder = Embedder::start(&setup.config.encoder)?;
     let total =
         samples.writes.get(&boundary).map_or(0, Vec::len) * 2 + samples.queries.get(&boundary).map_or(0, Vec::len);

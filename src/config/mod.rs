@@ -14,12 +14,14 @@ mod effective;
 mod http;
 mod mask;
 mod properties;
+mod score;
 mod secret;
 
 pub use effective::Setting;
 pub use http::Http;
 pub use mask::{MASK, mask};
 pub use properties::Properties;
+pub use score::{Kernel, Score};
 pub use secret::Secret;
 
 /// All settings.
@@ -30,6 +32,8 @@ pub struct Config {
     pub kafka: Kafka,
     /// Encoder.
     pub encoder: Encoder,
+    /// Scoring kernel.
+    pub score: Score,
     /// Metrics and probes.
     pub http: Http,
     /// Folder of the local state; default `./memsluice-state`.

@@ -349,9 +349,8 @@ mod tests {
 
     /// One dimension, rows and candidates of it.
     fn grids() -> impl Strategy<Value = (usize, Vec<Vec<i16>>, Vec<Vec<i16>>)> {
-        prop::sample::select(vec![1_usize, 3, 31, 32, 33, 64, 100, 384]).prop_flat_map(|d| {
-            (Just(d), prop::collection::vec(unit(d), 0..150), prop::collection::vec(unit(d), 0..70))
-        })
+        prop::sample::select(vec![1_usize, 3, 31, 32, 33, 64, 100, 384])
+            .prop_flat_map(|d| (Just(d), prop::collection::vec(unit(d), 0..150), prop::collection::vec(unit(d), 0..70)))
     }
 
     fn rows(dimension: usize, vectors: &[Vec<i16>]) -> Rows {
@@ -459,7 +458,10 @@ mod tests {
         let (empty, one) = (Rows::new(4), [[1_i16, 2, 3, 4].as_slice()]);
         assert!(cpu.window(Window { rows: &empty, sum: &[0; 4] }, &Candidates::of(4, one)).is_empty());
         assert!(cpu.window(Window { rows: &Rows::of(4, one), sum: &[0; 4] }, &Candidates::of(4, [])).is_empty());
-        assert!(cpu.window(Window { rows: &Rows::of(4, one), sum: &[0; 4] }, &Candidates::of(3, [&[1_i16; 3][..]])).is_empty());
+        assert!(
+            cpu.window(Window { rows: &Rows::of(4, one), sum: &[0; 4] }, &Candidates::of(3, [&[1_i16; 3][..]]))
+                .is_empty()
+        );
         assert!(cpu.nearest(&empty, one[0], 3).is_empty() && cpu.nearest(&Rows::of(4, one), one[0], 0).is_empty());
     }
 }

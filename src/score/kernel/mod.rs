@@ -5,13 +5,20 @@
 //! same bits; which one runs is a matter of speed alone, and a setting of the process.
 
 mod cpu;
+pub mod cuda;
+pub mod faiss;
+mod rows;
 #[cfg(target_arch = "x86_64")]
 mod x86;
-mod rows;
 
 use std::sync::OnceLock;
 
+use crate::config::{Kernel as Choice, Score};
+use crate::error::{Code, Error, Result};
+
 pub use cpu::{Cpu, Isa};
+pub use cuda::Cuda;
+pub use faiss::Faiss;
 pub use rows::{Bytes, Candidates, LANES, Rows, Sketch, Words};
 
 /// What candidates are scored against.
@@ -58,6 +65,27 @@ static CURRENT: OnceLock<Box<dyn Kernel>> = OnceLock::new();
 /// The kernel of this process; `cpu` unless another was installed before the first use.
 pub fn current() -> &'static dyn Kernel {
     CURRENT.get_or_init(|| Box::new(Cpu::detect())).as_ref()
+}
+
+/// Opens the kernel that the settings name, and makes it the one of this process. Returns its name.
+///
+/// # Errors
+/// `kernel_unavailable` when a named kernel can't run here; `auto` never fails.
+pub fn choose(settings: &Score) -> Result<String> {
+    let kernel: Box<dyn Kernel> = match settings.kernel {
+        // The CPU is fastest at every window that was measured (docs/kernels.md).
+        Choice::Auto | Choice::Cpu => Box::new(Cpu::detect()),
+        Choice::Cuda => Box::new(Cuda::open(settings.device)?),
+        Choice::Faiss => {
+            let path = settings.faiss.as_deref();
+            let unset = || Error::new(Code::KernelUnavailable, "score.faiss, the path of libfaiss.so, is not set");
+            Box::new(Faiss::open(path.ok_or_else(unset)?)?)
+        }
+    };
+    let name = kernel.name();
+    tracing::info!(kernel = name, "scoring kernel");
+    install(kernel);
+    Ok(name)
 }
 
 /// Sets the kernel of this process; `false` when one is in use already.

@@ -1,5 +1,8 @@
 //! Vectors as the kernels read them: whole cache lines, no tails.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Components in a line of a sketch, and in a pair of words.
 pub const LANES: usize = 64;
 
@@ -14,11 +17,29 @@ pub struct Words(pub [i16; LANES / 2]);
 pub struct Bytes(pub [u8; LANES]);
 
 /// Vectors of one dimension, row after row, each padded with zeros to whole lines; with them a [`Sketch`].
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Rows {
     dimension: usize,
     words: Vec<Words>,
     sketch: Sketch,
+    id: u64,
+    /// Rows in the order in which they were last set; the newest `CHANGES`.
+    changes: VecDeque<usize>,
+    version: u64,
+}
+
+/// Changes that are remembered for copies elsewhere.
+const CHANGES: usize = 64;
+
+/// The next id of rows.
+static IDS: AtomicU64 = AtomicU64::new(0);
+
+impl Clone for Rows {
+    /// A copy is another window: it has an id of its own.
+    fn clone(&self) -> Self {
+        let (words, sketch) = (self.words.clone(), self.sketch.clone());
+        Self { words, sketch, changes: self.changes.clone(), ..Self::new(self.dimension).at(self.version) }
+    }
 }
 
 /// The rows in 8 bits: a third of what a pass must read. `row = scale * q + rest` for each component; Cauchy-Schwarz
@@ -66,7 +87,36 @@ impl Rows {
     /// No rows yet.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { dimension, words: Vec::new(), sketch: Sketch { lines: Vec::new(), scale: 1, rest: 0 } }
+        Self {
+            dimension,
+            words: Vec::new(),
+            sketch: Sketch { lines: Vec::new(), scale: 1, rest: 0 },
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            changes: VecDeque::new(),
+            version: 0,
+        }
+    }
+
+    fn at(self, version: u64) -> Self {
+        Self { version, ..self }
+    }
+
+    /// Names these rows in this process.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Changes so far.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Rows set since `version`; `None` when there were too many to remember.
+    pub fn changed_since(&self, version: u64) -> Option<impl Iterator<Item = usize> + '_> {
+        let count = usize::try_from(self.version.checked_sub(version)?).ok()?;
+        (count <= self.changes.len()).then(|| self.changes.iter().skip(self.changes.len() - count).copied())
     }
 
     /// One row for each of `vectors`; those of another dimension are left out.
@@ -112,6 +162,11 @@ impl Rows {
     /// Overwrites row `at`.
     pub fn set(&mut self, at: usize, components: &[i16]) {
         debug_assert_eq!(components.len(), self.dimension);
+        self.version += 1;
+        self.changes.push_back(at);
+        if self.changes.len() > CHANGES {
+            self.changes.pop_front();
+        }
         let first = at * self.stride();
         for (line, chunk) in self.words[2 * first..].iter_mut().zip(components.chunks(LANES / 2)) {
             line.0[..chunk.len()].copy_from_slice(chunk);
@@ -243,6 +298,19 @@ mod tests {
         let candidates = Candidates::of(70, [ramp(-90).as_slice(), &ramp(3)]);
         assert_eq!((candidates.len(), candidates.stride()), (2, 4));
         assert_eq!(candidates.row(1).collect::<Vec<_>>(), ramp(3));
+    }
+
+    #[test]
+    fn changes_are_known_until_they_are_too_many() {
+        let mut rows = Rows::of(2, [[1_i16, 2].as_slice(), &[3, 4]]);
+        let (version, copy) = (rows.version(), rows.clone());
+        rows.set(1, &[5, 6]);
+        rows.set(0, &[7, 8]);
+        assert_eq!(rows.changed_since(version).unwrap().collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(rows.changed_since(rows.version()).unwrap().count(), 0);
+        assert!(copy.id() != rows.id() && copy.changed_since(version).unwrap().count() == 0);
+        (0..64).for_each(|_| rows.set(1, &[5, 6]));
+        assert!(rows.changed_since(version).is_none() && rows.changed_since(rows.version() + 1).is_none());
     }
 
     proptest! {

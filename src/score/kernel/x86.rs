@@ -165,7 +165,10 @@ fn vnni_sum(candidate: &[Words], sum: &[i64]) -> i64 {
     for i in 0..whole {
         // SAFETY: 8 components from 8 i on lie within both, as asserted; the loads need no alignment.
         let (c, s) = unsafe {
-            (_mm_loadu_si128(candidate.as_ptr().cast::<__m128i>().add(i)), _mm512_loadu_si512(sum.as_ptr().add(8 * i).cast()))
+            (
+                _mm_loadu_si128(candidate.as_ptr().cast::<__m128i>().add(i)),
+                _mm512_loadu_si512(sum.as_ptr().add(8 * i).cast()),
+            )
         };
         total = _mm512_add_epi64(total, _mm512_mullo_epi64(_mm512_cvtepi16_epi64(c), s));
     }
