@@ -53,6 +53,8 @@ pub mod app;
 
 pub mod inspect;
 
+pub mod measure;
+
 pub mod dlq;
 
 pub mod reset;
