@@ -78,7 +78,8 @@ fn a_text_has_the_same_bits_in_any_company() {
     for name in [MINILM, MINILM_INT8, E5_INT8] {
         let Some(settings) = settings(name) else { continue };
         let embedder = Embedder::start(&Settings { cache_entries: 1, ..settings }).unwrap();
-        let texts: Vec<String> = (0..24).map(|i| "the report of room four is late ".repeat(1 + i * 5 % 7) + &i.to_string()).collect();
+        let texts: Vec<String> =
+            (0..24).map(|i| "the report of room four is late ".repeat(1 + i * 5 % 7) + &i.to_string()).collect();
         let vectors = |texts: &[String]| -> Vec<Vector> {
             embedder.encode_all(texts, || ()).unwrap().into_iter().map(|e| e.vector).collect()
         };

@@ -173,7 +173,7 @@ impl Data {
         let mut random = Random(plan.seed);
         let mut topics = Vec::new();
         let mut vector = |i: usize| {
-            if i / TOPIC >= topics.len() {
+            while topics.len() <= i / TOPIC {
                 topics.push(random.normal(plan.dimension, 1.0));
             }
             let noise = random.normal(plan.dimension, 1.2);

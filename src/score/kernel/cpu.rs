@@ -36,6 +36,8 @@ pub(super) struct Sketched {
     pub(super) split: fn(candidate: &[Words], parts: &mut [Split]) -> Totals,
     /// Dot products of a candidate, as it is and split, with `q + 128` of every row.
     pub(super) tile: SketchTile,
+    /// The exact dot product with one row.
+    pub(super) dot: fn(candidate: &[Words], row: &[Words]) -> i32,
     /// Fewest bytes of rows for which it is faster than reading the rows themselves.
     pub(super) from: usize,
 }
@@ -164,10 +166,8 @@ impl Cpu {
         let bound = Bound::of((sketched.split)(candidate, parts), sketch);
         let mut best = Best::new(k);
         let verify = |best: &mut Best, at: usize| {
-            let mut dot = [0];
             let row = &rows.words()[2 * stride * at..2 * stride * (at + 1)];
-            (self.tiles.exact)(candidate, row, 2 * stride, &mut dot);
-            best.offer(dot[0], at);
+            best.offer((sketched.dot)(candidate, row), at);
             bound.needed(best.floor)
         };
         let mut needed = i32::MIN;
@@ -175,7 +175,7 @@ impl Cpu {
         for (number, block) in sketch.lines().chunks(BLOCK * stride).enumerate() {
             let out = &mut out[..block.len() / stride];
             (sketched.tile)(candidate, parts, block, out);
-            let top = out.iter().copied().max().unwrap_or(i32::MIN);
+            let top = largest(out);
             if top < needed {
                 continue;
             }
@@ -217,7 +217,7 @@ impl Cpu {
             let out = &mut out[..height * found.len()];
             (self.tiles.exact)(candidates, block, lines, out);
             for (best, dots) in found.iter_mut().zip(out.chunks_exact(height)) {
-                let max = dots.iter().copied().max().unwrap_or(i32::MIN);
+                let max = largest(dots);
                 if max > best.max {
                     best.max = max;
                     best.at = number * BLOCK + dots.iter().position(|d| *d == max).unwrap_or(0);
@@ -242,10 +242,12 @@ impl Totals {
     pub(super) fn of(candidate: &[Words]) -> Self {
         let mut totals = Self::default();
         for words in candidate {
-            let sum = |sum: i32, c: i16| sum.wrapping_add(i32::from(c));
-            totals.exact = words.0.iter().fold(totals.exact, |total, c| sum(total, *c));
-            totals.held = words.0.iter().fold(totals.held, |total, c| sum(total, (*c).min(LARGEST)));
-            totals.norm2 = dot(&words.0, &words.0).wrapping_add(totals.norm2);
+            for c in words.0 {
+                let (whole, cut) = (i32::from(c), i32::from(c.min(LARGEST)));
+                totals.exact = totals.exact.wrapping_add(whole);
+                totals.held = totals.held.wrapping_add(cut);
+                totals.norm2 = totals.norm2.wrapping_add(whole.wrapping_mul(whole));
+            }
         }
         totals
     }
@@ -292,6 +294,9 @@ impl Best {
     }
 
     fn offer(&mut self, max: i32, at: usize) {
+        if self.k == 1 && self.found.first().is_some_and(|f| max < f.max || (max == f.max && at > f.at)) {
+            return;
+        }
         let place = self.found.partition_point(|f| f.max > max || (f.max == max && f.at < at));
         self.found.insert(place, Dots { max, at, sum: 0 });
         self.found.truncate(self.k);
@@ -317,23 +322,40 @@ fn portable(candidates: &[Words], rows: &[Words], lines: usize, out: &mut [i32])
     let height = rows.len() / lines;
     for (candidate, out) in candidates.chunks_exact(lines).zip(out.chunks_exact_mut(height)) {
         for (row, out) in rows.chunks_exact(lines).zip(out) {
-            *out = candidate.iter().zip(row).fold(0, |sum, (a, b)| dot(&a.0, &b.0).wrapping_add(sum));
+            *out = plain_dot(candidate, row);
         }
     }
 }
 
 #[inline(always)]
-fn dot(a: &[i16], b: &[i16]) -> i32 {
-    a.iter().zip(b).fold(0_i32, |sum, (x, y)| i32::from(*x).wrapping_mul(i32::from(*y)).wrapping_add(sum))
+pub(super) fn plain_dot(candidate: &[Words], row: &[Words]) -> i32 {
+    let mut sum = 0_i32;
+    for (a, b) in candidate.iter().zip(row) {
+        for i in 0..LANES / 2 {
+            sum = sum.wrapping_add(i32::from(a.0[i]).wrapping_mul(i32::from(b.0[i])));
+        }
+    }
+    sum
 }
 
 /// Dot product of a candidate with a sum of rows.
 #[inline(always)]
 pub(super) fn plain_sum(candidate: &[Words], sum: &[i64]) -> i64 {
-    let words = candidate.iter().zip(sum.chunks(32));
-    words.fold(0, |total, (word, sum)| {
-        word.0.iter().zip(sum).fold(total, |t, (c, s)| i64::from(*c).wrapping_mul(*s).wrapping_add(t))
-    })
+    let mut total = 0_i64;
+    for (words, sum) in candidate.iter().zip(sum.chunks(LANES / 2)) {
+        for (c, s) in words.0.iter().zip(sum) {
+            total = total.wrapping_add(i64::from(*c).wrapping_mul(*s));
+        }
+    }
+    total
+}
+
+fn largest(values: &[i32]) -> i32 {
+    let mut largest = i32::MIN;
+    for value in values {
+        largest = largest.max(*value);
+    }
+    largest
 }
 
 #[cfg(test)]

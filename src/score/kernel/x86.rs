@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::cpu::{LARGEST, Sketched, Split, Tiles, Totals, plain_sum};
+use super::cpu::{LARGEST, Sketched, Split, Tiles, Totals, plain_dot, plain_sum};
 use super::{Bytes, Words};
 
 /// Lines of a sketch that are asked for ahead of their use: rows are read four at a time, which hides from the
@@ -21,6 +21,7 @@ pub(super) fn avx512vnni() -> Option<Tiles> {
         sketch: Some(Sketched {
             split: |candidate, parts| unsafe { vnni_split(candidate, parts) },
             tile: |_, parts, rows, out| unsafe { vnni_sketch(parts, rows, out) },
+            dot: |candidate, row| unsafe { vnni_dot(candidate, row) },
             from: 0,
         }),
         sum: |candidate, sum| unsafe { vnni_sum(candidate, sum) },
@@ -35,6 +36,7 @@ pub(super) fn avx2() -> Option<Tiles> {
         sketch: Some(Sketched {
             split: |candidate, _| unsafe { avx2_totals(candidate) },
             tile: |candidate, _, rows, out| unsafe { avx2_sketch(candidate, rows, out) },
+            dot: |candidate, row| unsafe { avx2_dot(candidate, row) },
             from: 8 << 20,
         }),
         sum: |candidate, sum| unsafe { avx2_sum(candidate, sum) },
@@ -155,6 +157,25 @@ fn vnni_sketch(parts: &[Split], rows: &[Bytes], out: &mut [i32]) {
         }
         store(out, reduce512(low));
     }
+}
+
+/// One row, in four sums so that no instruction waits for the one before.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vnni")]
+fn vnni_dot(candidate: &[Words], row: &[Words]) -> i32 {
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for (candidate, row) in candidate.chunks(4).zip(row.chunks(4)) {
+        for ((sum, candidate), row) in sums.iter_mut().zip(candidate).zip(row) {
+            // SAFETY: a word is 64 aligned bytes.
+            *sum = unsafe { _mm512_dpwssd_epi32(*sum, wide(candidate), wide(row)) };
+        }
+    }
+    let [a, b, c, d] = sums;
+    _mm512_reduce_add_epi32(_mm512_add_epi32(_mm512_add_epi32(a, b), _mm512_add_epi32(c, d)))
+}
+
+#[target_feature(enable = "avx2")]
+fn avx2_dot(candidate: &[Words], row: &[Words]) -> i32 {
+    plain_dot(candidate, row)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vnni")]
