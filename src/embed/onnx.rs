@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 use tokenizers::utils::truncation::TruncationParams;
 
-use super::coverage::covered;
+use super::coverage::Coverage;
 use super::pooling::pool;
 use super::{Backend, Prepared};
 use crate::config::{Device, Encoder as Settings, Pooling};
@@ -25,9 +25,8 @@ pub struct Onnx {
     dimension: usize,
     max_pieces: usize,
     pooling: Pooling,
-    coverage: f64,
+    coverage: Coverage,
     with_types: bool,
-    unknown: Option<u32>,
 }
 
 impl std::fmt::Debug for Onnx {
@@ -56,7 +55,8 @@ impl Onnx {
         let (session, device) = session(environment, &model, &bytes, settings.device)?;
         fits(&session, settings)?;
         let with_types = session.inputs().iter().any(|i| i.name() == "token_type_ids");
-        let unknown = ["[UNK]", "<unk>"].iter().find_map(|piece| tokenizer.token_to_id(piece));
+        let special: Vec<u32> = tokenizer.get_added_tokens_decoder().into_keys().collect();
+        let coverage = Coverage::new(tokenizer.get_vocab(false), &special, settings.coverage);
         let runtime_name = runtime_version(&runtime);
         let identity = format!(
             "onnx/{}/{}/ort-{runtime_name}/{device}/{}{}",
@@ -72,9 +72,8 @@ impl Onnx {
             dimension: settings.dimension,
             max_pieces: settings.max_pieces,
             pooling: settings.pooling,
-            coverage: settings.coverage,
+            coverage,
             with_types,
-            unknown,
         })
     }
 
@@ -114,10 +113,7 @@ impl Backend for Onnx {
             .map_err(|e| Error::with(Code::EncoderFailed, "the text can't be tokenised", e))?;
         let truncated = !encoding.get_overflowing().is_empty();
         debug_assert!(encoding.len() <= self.max_pieces);
-        let pieces = encoding.get_tokens().iter().zip(encoding.get_ids()).zip(encoding.get_special_tokens_mask());
-        // Special pieces, the unknown one among them, have no letters of the text.
-        let known = pieces.filter(|((_, id), special)| **special == 0 && Some(**id) != self.unknown);
-        let covered = truncated || covered(text, known.map(|((piece, _), _)| piece.as_str()), self.coverage);
+        let covered = truncated || self.coverage.covers(text, encoding.get_ids());
         Ok(Prepared { ids: encoding.get_ids().to_vec(), truncated, covered })
     }
 
