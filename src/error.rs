@@ -89,7 +89,6 @@ codes! {
     PartitionCountMismatch = "partition_count_mismatch", Stop, "partition counts are fixed at creation: restore the count or migrate to a new application id";
     TopicRecreated = "topic_recreated", Stop, "a topic ends before the stored offset: it was recreated; start with a new application id";
     OffsetOutOfRange = "offset_out_of_range", Stop, "inputs were deleted unread: raise retention, then accept the gap with consumer.on_out_of_range: earliest";
-    RepartitionWithdrawn = "repartition_withdrawn", Stop, "set repartition: auto for this input again, or start with a new application id";
     InstanceFenced = "instance_fenced", Stop, "another process uses this instance id: give each instance its own";
     PoisonFlood = "poison_flood", Stop, "records of several sources fail: look at dead-letters, then mend the producers or raise breaker.stop_sources";
     HeldKeysFull = "held_keys_full", Stop, "too many records wait behind dead letters: raise breaker.max_held, then redrive or skip them";

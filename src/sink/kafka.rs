@@ -2,7 +2,7 @@
 //! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
 #![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -21,6 +21,8 @@ use crate::source::{GroupMetadata, refused, without_group};
 
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
+/// A drain that takes longer asks whether the transaction has failed.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 struct Deliveries {
@@ -32,6 +34,8 @@ struct Deliveries {
 #[derive(Debug, Default)]
 struct Context {
     deliveries: Mutex<Deliveries>,
+    /// Topic that the coordinator did not let into a transaction; the client says it in its log alone.
+    denied: OnceLock<String>,
 }
 
 impl Context {
@@ -43,6 +47,9 @@ impl Context {
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         crate::source::client_log(level, facility, message);
+        if facility == "ADDPARTS" && message.contains("authorization failed") {
+            self.denied.get_or_init(|| message.split('"').nth(1).unwrap_or_default().to_owned());
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -203,13 +210,26 @@ impl TransactionalProducer {
                 Err((e, back)) => {
                     let failed = CommitError::of(Call::Send, &e);
                     if failed.action != Action::RetrySame || monotonic() > deadline {
-                        return Err(failed.escalated());
+                        return Err(self.cause().unwrap_or(failed).escalated());
                     }
                     record = back;
                     self.producer.poll(Duration::from_millis(1));
                 }
             }
         }
+    }
+
+    /// Why the open transaction can't go on. The client keeps that to itself until a call needs another state: to
+    /// begin once more changes nothing while one is open, and after a failure tells it (rdkafka_txnmgr.c,
+    /// `rd_kafka_txn_require_states0`).
+    fn cause(&self) -> Option<CommitError> {
+        if !self.transactional || self.opened.is_none() {
+            return None;
+        }
+        let e = self.producer.begin_transaction().err()?;
+        let failure = Failure::of(Call::Deliver, &e);
+        let topic = self.producer.context().denied.get().map_or("", String::as_str);
+        (failure.abortable || failure.fatal).then(|| CommitError::naming(Call::Deliver, &e, topic))
     }
 
     /// A call ends before the broker would end the transaction (I6).
@@ -247,10 +267,18 @@ impl Transactions for TransactionalProducer {
 
     fn drain(&mut self) -> Outcome<Delivered> {
         let deadline = self.deadline();
+        let mut asked = monotonic();
         while self.producer.flush(Duration::ZERO).is_err() {
             self.producer.poll(Duration::ZERO);
             if self.producer.in_flight_count() == 0 {
                 break;
+            }
+            if asked.elapsed() > ASK_AGAIN {
+                // A failed transaction delivers nothing more, and no record says so.
+                if let Some(cause) = self.cause() {
+                    return Err(cause);
+                }
+                asked = monotonic();
             }
             if monotonic() > deadline {
                 let e = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
@@ -260,7 +288,7 @@ impl Transactions for TransactionalProducer {
         }
         let mut deliveries = self.producer.context().with(std::mem::take);
         match deliveries.failed.take() {
-            Some((e, topic)) => Err(CommitError::naming(Call::Deliver, &e, &topic)),
+            Some((e, topic)) => Err(self.cause().unwrap_or_else(|| CommitError::naming(Call::Deliver, &e, &topic))),
             None => Ok(deliveries.changelog),
         }
     }

@@ -10,7 +10,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Reader, reader};
+use super::client::{Reader, follower};
 use super::tail;
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
@@ -45,7 +45,7 @@ impl BroadcastReader {
     /// # Errors
     /// `broker_unreachable`, `restore_stalled`.
     pub fn start(client: &ClientConfig, topology: &Topology) -> Result<(Self, Vec<BroadcastRecord>)> {
-        let consumer = reader(client, "read_committed", "memsluice-broadcast")?;
+        let consumer = follower(client, "memsluice-broadcast")?;
         let mut whole = Vec::new();
         let mut list = TopicPartitionList::new();
         let mut names = Vec::new();

@@ -93,7 +93,8 @@ pub(super) fn reader_config(client: &ClientConfig, isolation: &str, group: &str)
         .set("enable.auto.offset.store", "false")
         .set("enable.partition.eof", "true")
         .set("auto.offset.reset", "error")
-        .set("fetch.wait.max.ms", "50")
+        // The end of a partition is known when the broker has waited this long: twice for each partition read.
+        .set("fetch.wait.max.ms", "5")
         .set("fetch.error.backoff.ms", "50")
         .set("isolation.level", isolation)
         // It never joins; the default would refuse a max.poll.interval.ms below 45 s meant for the group.
@@ -118,6 +119,16 @@ pub fn group_reader(client: &ClientConfig, group: &str) -> Result<Reader> {
 /// `config_invalid`.
 pub fn reader(client: &ClientConfig, isolation: &str, group: &str) -> Result<Reader> {
     let c = reader_config(client, isolation, group);
+    c.create_with_context(Quiet).map_err(|e| Error::with(Code::ConfigInvalid, "a consumer can't be made", e))
+}
+
+/// A read-committed reader that stays at the end and waits for more.
+///
+/// # Errors
+/// `config_invalid`.
+pub fn follower(client: &ClientConfig, group: &str) -> Result<Reader> {
+    let mut c = reader_config(client, "read_committed", group);
+    c.set("fetch.wait.max.ms", "100");
     c.create_with_context(Quiet).map_err(|e| Error::with(Code::ConfigInvalid, "a consumer can't be made", e))
 }
 

@@ -28,8 +28,6 @@ use crate::error::{Code, Error, Result};
 use crate::topology::{Role, Topology};
 
 const CALL: Duration = Duration::from_secs(20);
-/// Wait for an answer that only guards against a mistake.
-const ASK: Duration = Duration::from_secs(3);
 /// Records taken in one poll.
 const BATCH: usize = 512;
 
@@ -335,7 +333,7 @@ impl SourceOffsets {
     /// # Errors
     /// `broker_unreachable`, `topic_recreated`.
     pub fn committed(&self) -> Result<BTreeMap<i32, i64>> {
-        let (flow, stream) = (self.of(&self.flow, CALL)?, self.of(&self.stream, CALL)?);
+        let (flow, stream) = (self.of(&self.flow)?, self.of(&self.stream)?);
         let mut next = BTreeMap::new();
         for partition in 0..self.partitions {
             let known = |of: &BTreeMap<i32, i64>| of.get(&partition).copied().filter(|o| *o >= 0);
@@ -346,22 +344,7 @@ impl SourceOffsets {
         Ok(next)
     }
 
-    /// Whether the flow has ever read this topic.
-    ///
-    /// # Errors
-    /// `broker_unreachable`.
-    pub fn was_read(&self) -> Result<bool> {
-        match self.of(&self.flow, ASK) {
-            // A principal without rights on the flow's group gets no answer; it has never run the flow.
-            Err(error) => {
-                tracing::warn!(%error, source = self.source, "can't tell whether this input was ever repartitioned");
-                Ok(false)
-            }
-            Ok(offsets) => Ok(!offsets.is_empty()),
-        }
-    }
-
-    fn of(&self, group: &Reader, wait: Duration) -> Result<BTreeMap<i32, i64>> {
+    fn of(&self, group: &Reader) -> Result<BTreeMap<i32, i64>> {
         let mut list = TopicPartitionList::new();
         for partition in 0..self.partitions {
             list.add_partition(&self.source, partition);
@@ -369,7 +352,7 @@ impl SourceOffsets {
         let unreachable = |e: KafkaError| {
             refused(&e, Code::BrokerUnreachable, "committed offsets can't be read", "READ on the flow's group")
         };
-        let found = group.committed_offsets(list, wait).map_err(unreachable)?;
+        let found = group.committed_offsets(list, CALL).map_err(unreachable)?;
         let mut offsets = BTreeMap::new();
         for p in found.elements() {
             p.error().map_err(unreachable)?;

@@ -33,7 +33,7 @@ use crate::topology::Role;
 pub use crate::telemetry::Heartbeat;
 pub use broadcast::{BroadcastReader, BroadcastRecord};
 pub use budget::Budget;
-pub use client::{Quiet, Reader, client, group_reader, reader};
+pub use client::{Quiet, Reader, client, follower, group_reader, reader};
 pub(crate) use client::{client_log, without_group};
 pub use connect::{connect, readable};
 pub use features::features;

@@ -182,7 +182,7 @@ impl Restorer {
             let last = self.check_chain(db, partition)?;
             // A store that was behind the changelog knows old offsets: a reset may have come since.
             let current = stored.as_ref().filter(|_| replayed == 0);
-            lost = self.check_inputs(partition, &mut inputs, current, last.as_ref())?;
+            lost = self.check_inputs(&self.switched(db, partition)?, partition, &mut inputs, current, last.as_ref())?;
         }
         let topics = self.check_ids(db, partition)?;
         Ok(Some(Restored { changelog, inputs, topics, replayed, lost }))
@@ -192,6 +192,21 @@ impl Restorer {
     #[must_use]
     pub fn goes_on_after(&self, error: &Error) -> bool {
         error.code() == Code::OffsetOutOfRange && self.on_out_of_range == OnOutOfRange::Earliest
+    }
+
+    /// Inputs whose state was built from their source, before they were repartitioned: its offsets are not theirs.
+    fn switched(&self, db: &Db, partition: i32) -> Result<Vec<Role>> {
+        let Some(ids) = &self.ids else { return Ok(Vec::new()) };
+        let names: Vec<&str> = self.sources.values().map(String::as_str).collect();
+        let found = if names.is_empty() { BTreeMap::new() } else { ids.of(&names)? };
+        let mut out = Vec::new();
+        for (role, source) in &self.sources {
+            let known = known_id(db, partition, *role)?;
+            if known.is_some() && known.as_ref() == found.get(source) {
+                out.push(*role);
+            }
+        }
+        Ok(out)
     }
 
     /// Ids of the unit's topics, equal to those that the state was built from.
@@ -204,7 +219,7 @@ impl Restorer {
         let mut out = BTreeMap::new();
         for (role, name) in topics() {
             let Some(id) = found.get(name) else { continue };
-            let known = db.get(&topic_key(partition, role))?.map(|v| super::decode::<String>(&v)).transpose()?;
+            let known = known_id(db, partition, role)?;
             // An input that was switched to `repartition: auto` goes on from its source.
             let switched = self.sources.get(&role).and_then(|s| found.get(s));
             if known.is_some_and(|k| k != *id && Some(&k) != switched) {
@@ -250,6 +265,7 @@ impl Restorer {
     /// Each input's committed offset against its log and what was decided; the number of lost offsets.
     fn check_inputs(
         &self,
+        switched: &[Role],
         partition: i32,
         inputs: &mut BTreeMap<Role, i64>,
         stored: Option<&Positions>,
@@ -257,7 +273,8 @@ impl Restorer {
     ) -> Result<u64> {
         let mut lost = 0;
         for (role, name) in &self.inputs {
-            let local = stored.and_then(|s| s.inputs.get(role.as_str()).copied());
+            let own = stored.filter(|_| !switched.contains(role));
+            let local = own.and_then(|s| s.inputs.get(role.as_str()).copied());
             let by_decision = last.and_then(|d| d.body.input_vector.get(name).copied());
             let decided = local.max(by_decision).unwrap_or(-1);
             let committed = inputs.get(role).copied().unwrap_or(-1);
@@ -386,6 +403,10 @@ fn go_on(yes: bool) -> ControlFlow<()> {
 /// Where a unit notes the id of one of its topics.
 pub(crate) fn topic_key(partition: i32, role: Role) -> Vec<u8> {
     key(Kind::Topic, partition, &[role.as_str()], None, &[])
+}
+
+fn known_id(db: &Db, partition: i32, role: Role) -> Result<Option<String>> {
+    db.get(&topic_key(partition, role))?.map(|v| super::decode::<String>(&v)).transpose()
 }
 
 /// A changelog record as a change of its unit.

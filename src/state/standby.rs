@@ -20,7 +20,7 @@ use super::restore::{change, flush};
 use super::{Change, Db, Positions, UnitPlan};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
-use crate::source::{Reader, reader, watermarks};
+use crate::source::{Reader, follower, watermarks};
 use crate::topology::{Role, Topology};
 
 /// Changes are written this often, and where a unit stands at least each [`NOTE`].
@@ -61,7 +61,7 @@ impl Standby {
         let owned: Arc<Mutex<Owned>> = Arc::default();
         let stop: Arc<AtomicBool> = Arc::default();
         let copier = Copier {
-            consumer: reader(client, "read_committed", "memsluice-standby")?,
+            consumer: follower(client, "memsluice-standby")?,
             changelog: topology.name(Role::Changelog).to_owned(),
             units: (0..topology.units()).collect(),
             db,

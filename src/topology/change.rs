@@ -239,9 +239,7 @@ fn topic(role: &str, field: &str, old: &str, new: &str) -> (Effect, &'static str
         }
         "name" => (Together, "readers must follow; nothing is copied into the new topic"),
         "repartition" if new == "auto" => (Together, "the input goes on from its source through the internal topic"),
-        "repartition" if old == "auto" => {
-            (Refused, "what was relayed is not in the source's offsets (repartition_withdrawn)")
-        }
+        "repartition" if old == "auto" => (Refused, "what was relayed is not in the source's offsets"),
         "key" => (Together, "producers must follow"),
         "retention" | "cleanup" | "schema" | "timestamps" => {
             (Free, "a setting of the broker's topic: change it there too (`topology plan`)")

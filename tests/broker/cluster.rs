@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -172,8 +173,10 @@ fn free_ports(count: u16) -> u16 {
     let bootstrap = std::env::var("MEMSLUICE_TEST_KAFKA").unwrap();
     let base: u16 = bootstrap.rsplit(':').next().and_then(|p| p.parse().ok()).unwrap_or(29_292);
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    (1..9)
-        .map(|i| base + 10 * i)
+    // Clusters that start at the same time take different ones.
+    static TAKEN: AtomicU16 = AtomicU16::new(1);
+    std::iter::repeat_with(|| base + 10 * TAKEN.fetch_add(1, Ordering::Relaxed))
+        .take(40)
         .find(|port| (0..count).all(|i| free(port + i) && free(port + 1000 + i)))
         .expect("free ports for brokers")
 }

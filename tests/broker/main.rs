@@ -43,7 +43,7 @@ fn kill_nine_loses_and_doubles_nothing() {
     assert_eq!(b.inputs, 30_000);
     assert_eq!(support::differing_lines(&a.dump, &b.dump), 0);
     assert_eq!(calm.state(), killed.state(), "state differs");
-    assert!(!calm.state().is_empty());
+    assert!(calm.readable("attacks") > 0, "no session was found");
 }
 
 /// The guard goes red: without transactions the same kills double records.

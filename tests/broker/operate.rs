@@ -109,7 +109,7 @@ impl Bench {
 fn plan_names_what_differs() {
     let Some(mut bench) = Bench::new("plan") else { return };
     let kept = bench.json(&["topology", "plan"]);
-    assert!(kept.iter().all(|t| t["action"] == "keep") && kept.len() == 10, "{kept:?}");
+    assert!(kept.iter().all(|t| t["action"] == "keep") && kept.len() == 11, "{kept:?}");
     bench.replace_topics("retention: 90d", "retention: 80d");
     let plan = bench.refuses(&["topology", "plan", "--output", "json"], 1, "topology_differs");
     let differing: Vec<Value> = lines(&plan).into_iter().filter(|t| t["action"] != "keep").collect();

@@ -9,6 +9,7 @@ use rdkafka::message::{Header, Headers, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::support::{self, Bench, Outcome, Run};
+use crate::tools;
 
 const INTERNAL: &str = "memsluice-memory-writes-repartition";
 const LOGS: &str = "memsluice-retrieval-logs-repartition";
@@ -47,7 +48,7 @@ fn auto_through_kill_nine_equals_never() {
     assert!(a.clean() && b.clean(), "never {a:?}\nauto {b:?}");
     assert_eq!((a.inputs, b.inputs), (60_000, 60_000));
     assert_eq!(support::differing_lines(&a.dump, &b.dump), 0);
-    assert_eq!(never.readable("attacks"), auto.readable("attacks"));
+    assert!(never.readable("attacks") > 0 && never.readable("attacks") == auto.readable("attacks"));
     assert_eq!(auto.readable(INTERNAL), 60_000);
     assert_eq!(auto.readable(LOGS), 4_000);
 }
@@ -59,10 +60,17 @@ fn repartition_without_transactions_goes_red() {
     let data = support::generated(30_000, 500);
     bench.scatter(&data);
     bench.set("MEMSLUICE__SABOTAGE", "transactions_off");
-    let kills = bench.run_with_kills_by(INTERNAL, 30_000, 4);
-    assert!(kills >= 2, "{kills}");
-    let found = bench.verify_with(SOURCE);
-    assert!(found.duplicate > 0, "the verifier must see what transactions prevent: {found:?}");
+    // A kill between two commits of the offsets doubles; one right behind a commit does not.
+    let mut kills = 0;
+    for round in 1..=5 {
+        kills += bench.run_with_kills_by(INTERNAL, round * 30_000, 4 * round);
+        let found = bench.verify_with(SOURCE);
+        if found.duplicate > 0 {
+            return;
+        }
+        bench.scatter(&data);
+    }
+    panic!("the verifier must see what transactions prevent: {kills} kills and nothing double");
 }
 
 /// Creates by a CRC32 producer and deletes by a murmur2 producer: each record ends deleted, whether they
@@ -179,7 +187,8 @@ fn garbage_keeps_its_coordinates() {
             (&letter.value, letter.key.clone().unwrap_or_default()),
             (&source.value, source.key.clone().unwrap_or_default())
         );
-        assert!(letter.headers.starts_with(&source.headers), "{at:?}: {:?}", letter.headers);
+        let kept = source.headers.iter().map(|(n, v)| (format!("memsluice-original.{n}"), v.clone()));
+        assert!(letter.headers.starts_with(&kept.collect::<Vec<_>>()), "{at:?}: {:?}", letter.headers);
         assert!(!text("memsluice-error-code").contains("misplaced"), "{at:?}");
     }
     for record in bench.records("committed-memory") {
@@ -213,7 +222,9 @@ fn a_switch_to_auto_reads_nothing_twice() {
     bench.refused(3, "topic_missing");
     bench.cli_ok(&["topology", "apply"]);
     bench.cli_ok(&["topology", "check", "--live"]);
-    bench.cli_ok(&["upgrade", "begin", "--execute"]);
+    tools::wait_for("the session of the member before", Duration::from_secs(60), || {
+        bench.command(&["upgrade", "begin", "--execute"]).0 == Some(0)
+    });
     bench.load_more(&data, 500);
     assert_eq!(bench.totals(Run::until_end())["inputs"], 500);
     let found = bench.verify_with(SOURCE);
@@ -262,7 +273,7 @@ impl Bench {
         }
     }
 
-    fn readable(&self, role: &str) -> u64 {
+    pub(crate) fn readable(&self, role: &str) -> u64 {
         let mut count = 0;
         self.each(role, |_| count += 1);
         count

@@ -401,12 +401,14 @@ impl Bench {
         for line in content.lines() {
             let v: Value = serde_json::from_str(line).unwrap();
             let (tenant, store) = (v["tenant"].as_str().unwrap(), v["store"].as_str().unwrap());
-            let id = v["results"][0]["id"].as_str().unwrap_or("none");
-            if seen.len() < 60 && seen.insert((tenant.to_owned(), store.to_owned(), id.to_owned())) {
+            let id = v["results"][0]["id"].as_str().unwrap();
+            let swept = id.strip_prefix("k-").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n < 10);
+            if swept && seen.insert((tenant.to_owned(), store.to_owned(), id.to_owned())) {
                 let n = seen.len();
                 lines.push(serde_json::json!({"tenant": tenant, "store": store, "honeypot_id": format!("hp-{n}"), "record_id": id}).to_string());
             }
         }
+        assert!(!lines.is_empty(), "no session of this data sweeps");
         let file = self.folder.path().join("honeypots.jsonl");
         std::fs::write(&file, lines.join("\n")).unwrap();
         self.cli_ok(&["honeypots", "load", "--file", text(&file)]);
@@ -450,7 +452,8 @@ impl Bench {
         let mut running = self.spawn(run);
         let mut out = String::new();
         running.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        assert_eq!(running.wait(), Outcome::Exit(0));
+        let log = running.log.clone();
+        assert_eq!(running.wait(), Outcome::Exit(0), "{}", std::fs::read_to_string(log).unwrap());
         serde_json::from_str(out.trim()).unwrap()
     }
 

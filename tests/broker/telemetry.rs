@@ -178,7 +178,7 @@ fn every_defined_metric_appears_in_a_scrape() {
         "memsluice_process_cpu_seconds_total",
         "memsluice_decisions_uncalibrated_total",
     ] {
-        assert!(scrape.sum(fed) > 0.0, "{fed} is {}", scrape.sum(fed));
+        assert!(scrape.sum(fed) > 0.0, "{fed} is {}: {}", scrape.sum(fed), running.log());
     }
     assert_eq!(scrape.sum("memsluice_ready"), 1.0);
     assert_eq!(probe(&running, "/live").unwrap().0, 200);

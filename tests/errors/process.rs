@@ -14,9 +14,7 @@ use memsluice::config::{Backend, Config, Kernel, Score, Secret};
 use memsluice::dlq::{Act, Letter, sending};
 use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
-use memsluice::pipeline::{
-    CommitStep, Faults, Registry, Repartition, RepartitionSettings, RunOptions, StopStep, Task, TaskParts, Unit,
-};
+use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
 use memsluice::reset::check_members;
 use memsluice::schema::{Agreement, ApplicationMeta, Boundary, StateFormats};
@@ -355,33 +353,11 @@ fn out_of_range() -> Option<Code> {
     failed::<()>(Err(error))
 }
 
-/// An input that a flow has read, to be read without one.
-fn withdrawn() -> Option<Code> {
-    use rdkafka::consumer::{CommitMode, Consumer};
-    let mock = Mock::new();
-    let settings = RepartitionSettings {
-        client: mock.client.clone(),
-        topology: Arc::new(Topology::sample().unwrap()),
-        group: "errors".to_owned(),
-        instance: "0".to_owned(),
-        prefix: String::new(),
-        sabotage: None,
-        until_end: true,
-        stop: Arc::default(),
-    };
-    let reader = source::reader(&mock.client, "read_committed", &settings.flow_group(Role::MemoryWrites)).unwrap();
-    let mut list = rdkafka::TopicPartitionList::new();
-    list.add_partition_offset("memory-writes", 0, rdkafka::Offset::Offset(1)).unwrap();
-    reader.commit(&list, CommitMode::Sync).unwrap();
-    failed(Repartition::start(&settings))
-}
-
 /// Broker and transactions, on librdkafka's embedded broker with injected errors.
 pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::BrokerUnreachable, "nothing listens", |_| {
         failed(preflight(&client("127.0.0.1:1"), &Topology::sample().unwrap(), false))
     }),
-    (Code::RepartitionWithdrawn, "its flow has offsets", |_| withdrawn()),
     (Code::TopicMissing, "no topics", |_| checked(None)),
     (Code::PartitionCountMismatch, "one partition more", |_| {
         let mut topology = Topology::sample().unwrap();

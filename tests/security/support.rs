@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
@@ -165,7 +166,7 @@ impl Ended {
     /// The last lines; a talkative log has thousands.
     pub(crate) fn tail(&self) -> String {
         let lines: Vec<&str> = self.stderr.lines().collect();
-        lines[lines.len().saturating_sub(25)..].join("\n")
+        lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
     pub(crate) fn totals(&self) -> Value {
@@ -182,8 +183,12 @@ impl Ended {
     }
 }
 
+/// The broker's users and their rights belong to one test at a time.
+static USERS: Mutex<()> = Mutex::new(());
+
 /// Topics, settings and state of one test.
 pub(crate) struct Bench {
+    _users: MutexGuard<'static, ()>,
     pub(crate) secured: Secured,
     pub(crate) prefix: String,
     pub(crate) folder: tempfile::TempDir,
@@ -200,6 +205,7 @@ impl Bench {
 
     pub(crate) fn without_topics(name: &str) -> Option<Self> {
         let secured = Secured::find()?;
+        let users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let topology = folder.path().join("topology");
         std::fs::create_dir(&topology).unwrap();
@@ -219,7 +225,7 @@ impl Bench {
             ("MEMSLUICE__HTTP__LISTEN".to_owned(), "off".to_owned()),
             ("MEMSLUICE_TOPOLOGY".to_owned(), text(&topology).to_owned()),
         ]);
-        Some(Self { secured, prefix, folder, env })
+        Some(Self { _users: users, secured, prefix, folder, env })
     }
 
     pub(crate) fn set(&mut self, key: &str, value: &str) {

@@ -22,6 +22,8 @@ const QUERIES_BEFORE: i64 = 24 * 3_600_000;
 const CALIBRATION_BEFORE: i64 = 12 * 3_600_000;
 /// Length of a query, bytes.
 const QUERY_BYTES: usize = 60;
+/// Queries of a session in each boundary.
+const SESSION_QUERIES: i64 = 10;
 
 /// Make seeded writes (and queries, and calibration writes) with text and vector
 ///
@@ -94,10 +96,15 @@ struct Query<'a> {
     event_id: String,
     session_id: String,
     principal: String,
-    results: [(); 0],
+    results: Vec<Found>,
     query: String,
     query_embedding: Embedding,
     at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    id: String,
 }
 
 #[derive(Debug)]
@@ -242,17 +249,25 @@ fn write<'a>(args: &Args, boundaries: &'a [Boundary], i: i64, at: i64, kind: &st
 
 fn query<'a>(args: &Args, boundaries: &'a [Boundary], i: i64, at: i64, rng: &mut Rng) -> Result<Query<'a>> {
     let boundary = chosen(boundaries, i)?;
+    let session = i / (SESSION_QUERIES * i64::try_from(boundaries.len()).unwrap_or(1));
     Ok(Query {
         tenant: TENANT,
         store: &boundary.store,
         event_id: format!("q-{}-{i:08}", args.seed),
-        session_id: format!("qs-{}", i / 10),
+        session_id: format!("qs-{session}"),
         principal: format!("u-{}", rng.below(200)),
-        results: [],
+        results: results(session, rng),
         query: sentences(rng, QUERY_BYTES).replace('.', "?"),
         query_embedding: Embedding { i16: vector(rng, &boundary.centre) },
         at: time(at)?,
     })
+}
+
+/// Five of the records k-10 to k-39 of the store; every fifth session sweeps k-0 to k-9, which tests make honeypots.
+fn results(session: i64, rng: &mut Rng) -> Vec<Found> {
+    let first = if session % 5 == 0 { rng.below(10) } else { 10 + rng.below(30) };
+    let others: Vec<usize> = (0..4).map(|_| 10 + rng.below(30)).collect();
+    std::iter::once(first).chain(others).map(|n| Found { id: format!("k-{n}") }).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::flow::Flow;
 use crate::config::Sabotage;
 use crate::error::{Code, Error, Result};
-use crate::source::{Client, LeaderOptions, SourceOffsets};
+use crate::source::{Client, LeaderOptions};
 use crate::topology::{Role, Topology};
 
 /// Longest wait for a flow to end its transaction and leave.
@@ -53,23 +53,6 @@ impl RepartitionSettings {
         format!("{}{}-{}.repartition", self.prefix, self.topology.main.application, role.as_str())
     }
 
-    /// An input that was repartitioned stays so: the units' own offsets on it are old, and what the internal
-    /// topic holds would not be read.
-    fn refuse_withdrawn(&self) -> Result<()> {
-        for role in [Role::RetrievalLogs, Role::MemoryWrites] {
-            if self.topology.is_repartitioned(role) {
-                continue;
-            }
-            let group = self.flow_group(role);
-            if SourceOffsets::new(&self.leader_options(role, &group, 0), &self.group)?.was_read()? {
-                let name = self.topology.name(role);
-                let what = format!("{name} was read through a repartition by group {group}, and is to be read without");
-                return Err(Error::new(Code::RepartitionWithdrawn, what));
-            }
-        }
-        Ok(())
-    }
-
     fn leader_options<'a>(&'a self, role: Role, group: &'a str, term: u64) -> LeaderOptions<'a> {
         LeaderOptions { client: &self.client, topology: &self.topology, role, group, instance: &self.instance, term }
     }
@@ -86,9 +69,8 @@ impl Repartition {
     /// Joins the groups. Without an input to repartition there is no flow.
     ///
     /// # Errors
-    /// `repartition_withdrawn`, `config_invalid`, `broker_refused`, `broker_unreachable`.
+    /// `config_invalid`, `broker_refused`, `broker_unreachable`.
     pub fn start(settings: &RepartitionSettings) -> Result<Self> {
-        settings.refuse_withdrawn()?;
         let mut this = Self { stop: settings.stop.clone(), flows: Vec::new() };
         for role in settings.topology.sources.keys() {
             let flow = Flow::new(settings.clone(), *role)?;
