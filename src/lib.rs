@@ -59,6 +59,8 @@ pub mod app;
 
 pub mod inspect;
 
+pub mod measure;
+
 pub mod dlq;
 
 pub mod reset;

@@ -5,8 +5,10 @@ mod calibrate;
 mod check;
 mod demo;
 mod dlq;
+mod encoder;
 mod evaluate;
 mod honeypots;
+mod kernel;
 mod out;
 mod render;
 mod reset;
@@ -65,6 +67,10 @@ enum Command {
     State(state::StateArgs),
     /// Put offsets, state and local folder of the application back to a start.
     Reset(reset::ResetArgs),
+    /// Compare encoders: margin, drift, and what batches change.
+    Encoder(encoder::EncoderArgs),
+    /// Time scoring kernels.
+    Kernel(kernel::KernelArgs),
     /// Show the main job on sample data.
     Demo(demo::DemoArgs),
 }
@@ -117,6 +123,8 @@ pub fn main() -> ExitCode {
         Command::Dlq(args) => dlq::run(&args),
         Command::State(args) => state::run(&args),
         Command::Reset(args) => reset::run(&args),
+        Command::Encoder(args) => encoder::run(&args),
+        Command::Kernel(args) => kernel::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match result {

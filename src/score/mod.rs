@@ -4,7 +4,7 @@
 mod calibration;
 mod history;
 mod interval;
-mod kernel;
+pub mod kernel;
 mod memsad;
 mod outlier;
 mod plus;
