@@ -192,7 +192,8 @@ pub(super) fn cell(
         auroc: ground.bootstrap.auroc(&good_group, &bad_group),
         tpr_at_one: Rate::new(at_one.flagged, bad.len()),
         fpr_at_one: Rate::new(at_one.false_alarms, good.len()),
-        margin: margin(&good, &bad).filter(|m| m.is_finite()),
+        // Scores that only say "above all others" have no distance.
+        margin: margin(&good, &bad).filter(|m| m.abs() < 1e5),
         asr_before: before.asr,
         asr_after: after.asr,
         utility_before: before.utility,

@@ -51,6 +51,8 @@ pub fn generate(seed: u64, sizes: Sizes) -> Own {
         let fact = if rng.below(8) == 0 { scripts::fact(&mut rng) } else { facts::fact(&mut rng) };
         if seen.insert(fact.text.clone()) { facts.push(fact) } else { stalled += 1 }
     }
+    // Forms with few fillings run out early; without this the parts would not be exchangeable.
+    rng.shuffle(&mut facts);
     let mut questions: Vec<String> = Vec::new();
     for fact in &facts {
         if let Some(q) = fact.question.clone().filter(|q| !questions.contains(q)) {
