@@ -39,7 +39,7 @@ pub enum Structure {
     Flat,
     /// A navigable graph with 32 links a vector: approximate, no training.
     Hnsw,
-    /// Lists around 1024 centres, one of them read: approximate, trained on the first vectors.
+    /// Lists around 256 centres, one of them read: approximate, trained on the first vectors, 10 000 at least.
     Ivf,
 }
 
@@ -132,12 +132,12 @@ impl Index {
         let (calls, recipe) = match structure {
             Structure::Flat => (library.flat, "Flat"),
             Structure::Hnsw => (library.hnsw, "HNSW32,Flat"),
-            Structure::Ivf => (library.ivf, "IVF1024,Flat"),
+            Structure::Ivf => (library.ivf, "IVF256,Flat"),
         };
         let width = c_int::try_from(dimension).unwrap_or(c_int::MAX);
         let recipe = CString::new(recipe).unwrap_or_default();
         // SAFETY: the recipe is one that this version knows; the object is ours until `drop`.
-        let object = unsafe { (library.make)(width, recipe.as_ptr(), INNER_PRODUCT, false) };
+        let object = unsafe { (library.make)(width, recipe.as_ptr(), INNER_PRODUCT, true) };
         if object.is_null() {
             return Err(Error::new(Code::KernelUnavailable, "FAISS made no index"));
         }
