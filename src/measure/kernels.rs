@@ -226,7 +226,7 @@ impl Indexed {
         let rows = &data.boundaries[0].0;
         let start = monotonic();
         let mut index = Index::new(library, structure, rows.dimension())?;
-        index.add(rows);
+        index.add(rows)?;
         Ok(Self { name, exact: structure == Structure::Flat, index, seconds: start.elapsed().as_secs_f64() })
     }
 

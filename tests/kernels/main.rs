@@ -56,7 +56,8 @@ fn faiss_indexes_propose_what_is_near() {
     for (structure, least) in [(Structure::Flat, 6), (Structure::Hnsw, 6), (Structure::Ivf, 0)] {
         let mut index = Index::new(&library, structure, 64).unwrap();
         assert!(index.propose(case.job().candidates, 3).iter().all(Vec::is_empty));
-        index.add(&case.rows);
+        assert!(index.add(&Case::new(63, 300, 0, 1).rows).is_err(), "another dimension");
+        index.add(&case.rows).unwrap();
         let found = index.propose(case.job().candidates, 64);
         let hits = plain(&case).iter().zip(&found).filter(|(p, f)| f.iter().any(|(at, _)| *at == p.at)).count();
         assert!(index.len() == 3000 && hits >= least, "{structure:?}: {hits}");
