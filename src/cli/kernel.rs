@@ -80,8 +80,10 @@ pub(super) fn run(args: &KernelArgs) -> Result<()> {
         return Ok(());
     }
     out::line(&format!(
-        "{} rounds, d = {}, one thread, microseconds a write: median (range)",
-        plan.rounds, plan.dimension
+        "{} rounds, d = {}, one thread, microseconds of {} a write: median (range)",
+        plan.rounds,
+        plan.dimension,
+        if race.device.is_some() { "wall time" } else { "CPU time" }
     ))?;
     out::line(&format!(
         "{:>8} {:>6} {:>10}  {:<24} {:>28}  {:>24}  {:>6}",

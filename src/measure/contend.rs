@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::monotonic;
+use crate::clock::{monotonic, thread_time};
 
-/// Shortest time of one sample: well above the clock's step.
+/// Shortest time of one sample: well above a clock's step.
 const SAMPLE: Duration = Duration::from_millis(10);
 
 /// Most repetitions in a sample.
@@ -46,32 +46,52 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Which time is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// Of this thread on a CPU: fair on a machine that others use too.
+    Thread,
+    /// Of the wall: for work that goes on elsewhere, such as on a device.
+    Wall,
+}
+
 /// Microseconds a call of each contender in each round. One round is thrown away; then contenders take turns, in the
 /// order A B C and C B A.
-pub(super) fn race(contenders: &mut [Box<dyn FnMut() + '_>], rounds: usize) -> Vec<Vec<f64>> {
-    let repeats: Vec<u32> = contenders.iter_mut().map(|c| repeats(c)).collect();
+pub(super) fn race(contenders: &mut [Box<dyn FnMut() + '_>], rounds: usize, clock: Clock) -> Vec<Vec<f64>> {
+    let repeats: Vec<u32> = contenders.iter_mut().map(|c| repeats(c, clock)).collect();
     let mut times = vec![Vec::new(); contenders.len()];
     for round in 0..=rounds {
         let forward: Vec<usize> = (0..contenders.len()).collect();
         let order = if round % 2 == 0 { forward } else { forward.into_iter().rev().collect() };
         for i in order {
-            let start = monotonic();
-            (0..repeats[i]).for_each(|_| contenders[i]());
-            let micros = start.elapsed().as_secs_f64() * 1e6 / f64::from(repeats[i]);
+            let time = timed(clock, || (0..repeats[i]).for_each(|_| contenders[i]()));
             if round > 0 {
-                times[i].push(micros);
+                times[i].push(time.as_secs_f64() * 1e6 / f64::from(repeats[i]));
             }
         }
     }
     times
 }
 
-fn repeats(contender: &mut Box<dyn FnMut() + '_>) -> u32 {
+fn repeats(contender: &mut Box<dyn FnMut() + '_>, clock: Clock) -> u32 {
     contender();
-    let start = monotonic();
-    contender();
-    let once = start.elapsed().max(Duration::from_nanos(100));
+    let once = timed(clock, &mut *contender).max(Duration::from_nanos(100));
     u32::try_from(SAMPLE.as_nanos() / once.as_nanos()).unwrap_or(MOST).clamp(1, MOST)
+}
+
+fn timed(clock: Clock, work: impl FnOnce()) -> Duration {
+    match clock {
+        Clock::Thread => {
+            let start = thread_time();
+            work();
+            thread_time().saturating_sub(start)
+        }
+        Clock::Wall => {
+            let start = monotonic();
+            work();
+            start.elapsed()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -84,8 +104,10 @@ mod tests {
         assert_eq!(found, Spread { median: 2.5, low: 1.0, high: 10.0 });
         assert_eq!(Spread::of(&[]), Spread { median: 0.0, low: 0.0, high: 0.0 });
         let (mut a, mut b) = (0_u64, 0_u64);
-        let times = race(&mut [Box::new(|| a += 1), Box::new(|| b += 1)], 3);
-        assert!(times.iter().all(|t| t.len() == 3 && t.iter().all(|x| *x >= 0.0)));
-        assert!(a > 5 && b > 5);
+        for clock in [Clock::Thread, Clock::Wall] {
+            let times = race(&mut [Box::new(|| a += 1), Box::new(|| b += 1)], 3, clock);
+            assert!(times.iter().all(|t| t.len() == 3 && t.iter().all(|x| *x >= 0.0)));
+        }
+        assert!(a > 10 && b > 10);
     }
 }

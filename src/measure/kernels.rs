@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Spread;
-use super::contend::race;
+use super::contend::{Clock, race};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::schema::Vector;
@@ -41,6 +41,8 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Contenders {
     kernels: Vec<Box<dyn Kernel>>,
+    /// A device is among them: its time is no thread's.
+    device: bool,
     faiss: Option<Arc<Library>>,
 }
 
@@ -55,7 +57,7 @@ impl Contenders {
         if let Some(ordinal) = device {
             kernels.push(Box::new(Cuda::open(ordinal)?.always()));
         }
-        Ok(Self { kernels, faiss: faiss.map(Library::open).transpose()? })
+        Ok(Self { kernels, device: device.is_some(), faiss: faiss.map(Library::open).transpose()? })
     }
 
     /// Their names; the first is the one that `auto` takes.
@@ -100,7 +102,7 @@ pub fn run(plan: &Plan, contenders: &Contenders, mut done: impl FnMut(&[Row]) ->
         if let Some(library) = contenders.faiss.as_ref().filter(|_| boundaries == 1) {
             indexes.push(Indexed::build(library, Structure::Flat, "faiss flat", &data)?);
             if plan.approximate_from.is_some_and(|from| window >= from) {
-                indexes.push(Indexed::build(library, Structure::Ivf, "faiss ivf1024", &data)?);
+                indexes.push(Indexed::build(library, Structure::Ivf, "faiss ivf256", &data)?);
                 indexes.push(Indexed::build(library, Structure::Hnsw, "faiss hnsw32", &data)?);
             }
         }
@@ -141,7 +143,8 @@ fn size(plan: &Plan, contenders: &Contenders, data: &Data, indexes: &[Indexed], 
         let candidates = &candidates[0];
         racers.push(Box::new(move || drop(black_box(index.index.propose(black_box(candidates), depth)))));
     }
-    let times = race(&mut racers, plan.rounds);
+    let clock = if contenders.device { Clock::Wall } else { Clock::Thread };
+    let times = race(&mut racers, plan.rounds, clock);
     drop(racers);
     let writes = (batch * data.boundaries.len()).max(1) as f64;
     let row = |((kernel, recall, build_seconds), micros): ((String, f64, Option<f64>), &Vec<f64>)| Row {
@@ -223,7 +226,7 @@ impl Indexed {
         let rows = &data.boundaries[0].0;
         let start = monotonic();
         let mut index = Index::new(library, structure, rows.dimension())?;
-        index.add(rows);
+        index.add(rows)?;
         Ok(Self { name, exact: structure == Structure::Flat, index, seconds: start.elapsed().as_secs_f64() })
     }
 

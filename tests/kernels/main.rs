@@ -52,13 +52,15 @@ fn faiss_indexes_propose_what_is_near() {
     let Some(path) = faiss_path() else { return skipped("MEMSLUICE__SCORE__FAISS is not set") };
     let library = Library::open(&path).unwrap();
     let case = Case::new(64, 3000, 6, 6);
-    for structure in [Structure::Flat, Structure::Hnsw] {
+    // One list of 256 holds few rows: an approximate index may miss.
+    for (structure, least) in [(Structure::Flat, 6), (Structure::Hnsw, 6), (Structure::Ivf, 0)] {
         let mut index = Index::new(&library, structure, 64).unwrap();
         assert!(index.propose(case.job().candidates, 3).iter().all(Vec::is_empty));
-        index.add(&case.rows);
+        assert!(index.add(&Case::new(63, 300, 0, 1).rows).is_err(), "another dimension");
+        index.add(&case.rows).unwrap();
         let found = index.propose(case.job().candidates, 64);
         let hits = plain(&case).iter().zip(&found).filter(|(p, f)| f.iter().any(|(at, _)| *at == p.at)).count();
-        assert_eq!((index.len(), hits), (3000, 6), "{structure:?}");
+        assert!(index.len() == 3000 && hits >= least, "{structure:?}: {hits}");
     }
 }
 

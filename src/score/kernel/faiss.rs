@@ -24,6 +24,9 @@ const FROM: usize = 1000;
 /// Indexes kept, vectors in all.
 const HELD: usize = 4_000_000;
 
+/// Lists of an [`Structure::Ivf`] index.
+const LISTS: usize = 256;
+
 const INNER_PRODUCT: c_int = 0;
 
 type Make = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, bool) -> *mut c_void;
@@ -39,7 +42,7 @@ pub enum Structure {
     Flat,
     /// A navigable graph with 32 links a vector: approximate, no training.
     Hnsw,
-    /// Lists around 1024 centres, one of them read: approximate, trained on the first vectors.
+    /// Lists around 256 centres, one of them read: approximate, trained on the first vectors, 10 000 at least.
     Ivf,
 }
 
@@ -132,12 +135,12 @@ impl Index {
         let (calls, recipe) = match structure {
             Structure::Flat => (library.flat, "Flat"),
             Structure::Hnsw => (library.hnsw, "HNSW32,Flat"),
-            Structure::Ivf => (library.ivf, "IVF1024,Flat"),
+            Structure::Ivf => (library.ivf, "IVF256,Flat"),
         };
         let width = c_int::try_from(dimension).unwrap_or(c_int::MAX);
         let recipe = CString::new(recipe).unwrap_or_default();
         // SAFETY: the recipe is one that this version knows; the object is ours until `drop`.
-        let object = unsafe { (library.make)(width, recipe.as_ptr(), INNER_PRODUCT, false) };
+        let object = unsafe { (library.make)(width, recipe.as_ptr(), INNER_PRODUCT, true) };
         if object.is_null() {
             return Err(Error::new(Code::KernelUnavailable, "FAISS made no index"));
         }
@@ -158,8 +161,15 @@ impl Index {
 
     /// Adds rows; their number in the index is their number among all added. The first call trains, where the kind
     /// needs it.
-    pub fn add(&mut self, rows: &Rows) {
-        debug_assert_eq!(rows.dimension(), self.dimension);
+    ///
+    /// # Errors
+    /// `kernel_unavailable` for rows of another dimension, or too few of them to train on: FAISS would throw.
+    pub fn add(&mut self, rows: &Rows) -> Result<()> {
+        let few = self.calls.train.is_some() && self.is_empty() && rows.len() < LISTS;
+        if rows.dimension() != self.dimension || few {
+            let message = format!("FAISS can't index {} rows of {} components", rows.len(), rows.dimension());
+            return Err(Error::new(Code::KernelUnavailable, message));
+        }
         let vectors = floats((0..rows.len()).flat_map(|at| rows.row(at)));
         let count = i64::try_from(rows.len()).unwrap_or(0);
         // SAFETY: `count` vectors of the index's dimension.
@@ -170,6 +180,7 @@ impl Index {
             (self.calls.add)(self.object, count, vectors.as_ptr());
         }
         self.len += rows.len();
+        Ok(())
     }
 
     /// Numbers of about the `k` rows nearest to each candidate with their approximate dot products, best first.
@@ -255,7 +266,7 @@ impl Faiss {
         let known = indexes.get(&rows.id()).and_then(|h| rows.changed_since(h.version)).is_some();
         if !known {
             let mut index = Index::new(&self.library, Structure::Flat, rows.dimension()).ok()?;
-            index.add(rows);
+            index.add(rows).ok()?;
             if indexes.values().map(|h| h.index.len()).sum::<usize>() + rows.len() > HELD {
                 indexes.clear();
             }
