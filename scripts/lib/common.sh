@@ -14,6 +14,17 @@ need_cmd() {
 
 cache_dir() { printf '%s\n' "${MEMSLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/memsluice}"; }
 
+# need_space GIB DIR...  A full disk shows as a broker that dies in the middle.
+need_space() {
+  local gib=$1 dir free
+  shift
+  for dir in "$@"; do
+    mkdir -p "$dir"
+    free=$(df --output=avail -BG "$dir" | tail -n 1 | tr -dc 0-9)
+    [ "$free" -ge "$gib" ] || die "$dir has $free GiB free, $gib are needed: free some, or set CARGO_TARGET_DIR and TMPDIR"
+  done
+}
+
 # Outside the checkout: the native libraries take minutes to build and every worktree can share them.
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$(cache_dir)/target}
 export CARGO_TARGET_DIR

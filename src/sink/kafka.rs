@@ -2,7 +2,7 @@
 //! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
 #![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -29,13 +29,13 @@ struct Deliveries {
     changelog: Delivered,
     /// The first one, with its topic.
     failed: Option<(KafkaError, String)>,
-    /// Topic that the coordinator did not let into the transaction; the client says it in its log alone.
-    denied: Option<String>,
 }
 
 #[derive(Debug, Default)]
 struct Context {
     deliveries: Mutex<Deliveries>,
+    /// Topic that the coordinator did not let into a transaction; the client says it in its log alone.
+    denied: OnceLock<String>,
 }
 
 impl Context {
@@ -48,8 +48,7 @@ impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         crate::source::client_log(level, facility, message);
         if facility == "ADDPARTS" && message.contains("authorization failed") {
-            let topic = message.split('"').nth(1).unwrap_or_default();
-            self.with(|d| d.denied.get_or_insert_with(|| topic.to_owned()).truncate(249));
+            self.denied.get_or_init(|| message.split('"').nth(1).unwrap_or_default().to_owned());
         }
     }
 
@@ -229,8 +228,8 @@ impl TransactionalProducer {
         }
         let e = self.producer.begin_transaction().err()?;
         let failure = Failure::of(Call::Deliver, &e);
-        let topic = || self.producer.context().with(|d| d.denied.clone()).unwrap_or_default();
-        (failure.abortable || failure.fatal).then(|| CommitError::naming(Call::Deliver, &e, &topic()))
+        let topic = self.producer.context().denied.get().map_or("", String::as_str);
+        (failure.abortable || failure.fatal).then(|| CommitError::naming(Call::Deliver, &e, topic))
     }
 
     /// A call ends before the broker would end the transaction (I6).
@@ -289,7 +288,7 @@ impl Transactions for TransactionalProducer {
         }
         let mut deliveries = self.producer.context().with(std::mem::take);
         match deliveries.failed.take() {
-            Some((e, topic)) => Err(CommitError::naming(Call::Deliver, &e, &topic)),
+            Some((e, topic)) => Err(self.cause().unwrap_or_else(|| CommitError::naming(Call::Deliver, &e, &topic))),
             None => Ok(deliveries.changelog),
         }
     }

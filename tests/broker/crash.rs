@@ -71,18 +71,20 @@ fn changelog_dropped_goes_red() {
 /// The guard goes red: records of before a rollback, taken after it, are decided twice.
 #[test]
 fn generation_filter_off_goes_red() {
-    // A small budget, so that there is always more to fetch when the rollback comes.
-    let Some(mut bench) = Bench::new("generation") else { return };
-    bench.replace_in_topology("in_flight_bytes: 64MiB", "in_flight_bytes: 1MiB");
-    bench.load(&support::generated(40_000, 500));
-    bench.set("MEMSLUICE__FAILPOINT", "before_commit=error@2");
-    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
-    assert!(bench.verify().clean(), "the filter holds");
-    let Some(mut bench) = Bench::new("generation-off") else { return };
-    bench.replace_in_topology("in_flight_bytes: 64MiB", "in_flight_bytes: 1MiB");
-    bench.load(&support::generated(40_000, 500));
-    bench.set("MEMSLUICE__FAILPOINT", "before_commit=error@2");
-    bench.set("MEMSLUICE__SABOTAGE", "generation_filter_off");
-    let outcome = bench.run_quietly(Run::until_end());
-    assert!(outcome != Outcome::Exit(0) || !bench.verify().clean(), "old records must be seen");
+    let run = |nth: u32, filter: bool| -> Option<bool> {
+        let mut bench = Bench::new(&format!("generation-{nth}-{filter}"))?;
+        // A small budget, so that there is more to fetch when the rollback comes.
+        bench.replace_in_topology("in_flight_bytes: 64MiB", "in_flight_bytes: 1MiB");
+        bench.load(&support::generated(40_000, 500));
+        bench.set("MEMSLUICE__FAILPOINT", &format!("before_commit=error@{nth}"));
+        if !filter {
+            bench.set("MEMSLUICE__SABOTAGE", "generation_filter_off");
+        }
+        Some(bench.run_quietly(Run::until_end()) == Outcome::Exit(0) && bench.verify().clean())
+    };
+    let Some(clean) = run(2, true) else { return };
+    assert!(clean, "the filter holds");
+    // Records that were fetched and not yet taken are on the way at most rollbacks, not at all.
+    let red = (1..=8).any(|nth| run(nth, false) == Some(false));
+    assert!(red, "old records must be seen");
 }

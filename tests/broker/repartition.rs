@@ -273,7 +273,7 @@ impl Bench {
         }
     }
 
-    fn readable(&self, role: &str) -> u64 {
+    pub(crate) fn readable(&self, role: &str) -> u64 {
         let mut count = 0;
         self.each(role, |_| count += 1);
         count

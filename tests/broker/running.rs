@@ -12,6 +12,14 @@ pub(crate) struct Running {
     pub(super) log: PathBuf,
 }
 
+/// A failed test leaves no process behind.
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 impl Running {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()

@@ -522,10 +522,25 @@ impl Bench {
         }
     }
 
+    /// The last lines of each member's log.
+    fn log_ends(&self) -> String {
+        let mut out = String::new();
+        for entry in std::fs::read_dir(self.folder.path()).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with("log-") {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                let lines: Vec<&str> = text.lines().collect();
+                out += &format!("{name}:\n{}\n", lines[lines.len().saturating_sub(40)..].join("\n"));
+            }
+        }
+        out
+    }
+
     fn wait(&self, role: &str, count: u64, limit: Duration) {
         let until = Instant::now() + limit;
         while self.count(role) < count {
-            assert!(Instant::now() < until, "{role} has {} of {count} records", self.count(role));
+            let found = || format!("{role} has {} of {count} records\n{}", self.count(role), self.log_ends());
+            assert!(Instant::now() < until, "{}", found());
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{self, Bench, Outcome, Run, Running};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Samples of an exposition: name with labels, value.
 #[derive(Debug)]

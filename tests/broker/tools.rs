@@ -98,6 +98,14 @@ impl Bench {
             let done = admin.alter_configs([&change], &AdminOptions::new()).await.unwrap();
             assert!(done.iter().all(Result::is_ok), "{done:?}");
         });
+        wait_for("the broker to know the setting", Duration::from_secs(30), || {
+            let found = self.admin(async |admin| {
+                let asked = [ResourceSpecifier::Topic(&topic)];
+                let answer = admin.describe_configs(&asked, &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+                answer.get(key).and_then(|e| e.value.clone())
+            });
+            found.as_deref() == Some(value)
+        });
     }
 
     pub(crate) fn grow_topic(&self, role: &str, partitions: usize) {
