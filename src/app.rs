@@ -68,6 +68,7 @@ impl Setup {
             dimension: self.config.encoder.dimension,
             partitioned: true,
         })
+        .map(|engine| engine.with_prefixes(embedder.prefixes().clone()))
     }
 
     /// The deployment secret that `run` needs.

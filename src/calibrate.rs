@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::clock::{Millis, rfc3339};
 use crate::config::Backend;
 use crate::decode::{self, Rules};
-use crate::embed::{Embedder, Encoded};
+use crate::embed::{Embedder, Encoded, Purpose};
 use crate::error::{Code, Error, Result};
 use crate::files::Lines;
 use crate::schema::{Boundary, Calibration, Op, Scope, Vector};
@@ -118,17 +118,17 @@ pub fn fit_boundary(
     let (writes, queries, poison) = (of(&samples.writes), of(&samples.queries), of(&samples.poison));
     let memsad = &topology.main.memsad;
     let newest = window(&queries, &writes, memsad.history);
-    let mut encode = |samples: &[Sample]| vectors(samples, embedder, backend, &mut progress);
-    let query_vectors = encode(newest)?;
-    let benign = encode(&writes)?;
-    let poison = encode(&poison)?;
+    let mut encode = |samples: &[Sample], purpose| vectors(samples, purpose, embedder, backend, &mut progress);
+    let query_vectors = encode(newest, Purpose::Query)?;
+    let benign = encode(&writes, Purpose::Passage)?;
+    let poison = encode(&poison, Purpose::Passage)?;
     let prefix = random_words(boundary.as_str());
     let triggered: Vec<Sample> = writes
         .iter()
         .filter(|w| w.vector.is_none())
         .map(|w| Sample { text: format!("{prefix} {}", w.text), ..w.clone() })
         .collect();
-    let triggered = if backend == Backend::Precomputed { Vec::new() } else { encode(&triggered)? };
+    let triggered = if backend == Backend::Precomputed { Vec::new() } else { encode(&triggered, Purpose::Passage)? };
     let dimension = query_vectors.first().or(benign.first()).map_or(1, |v| v.as_slice().len());
     let mut history = History::new(dimension, memsad.history);
     query_vectors.iter().for_each(|v| {
@@ -161,21 +161,21 @@ fn fit_boundary_hardened(
     let (mut writes, queries, poison) = (of(&samples.writes), of(&samples.queries), of(&samples.poison));
     writes.sort_by_key(|w| w.at);
     let m = &topology.main.memsad;
-    let mut encode = |samples: &[Sample]| vectors(samples, embedder, backend, &mut progress);
+    let mut encode = |samples: &[Sample], purpose| vectors(samples, purpose, embedder, backend, &mut progress);
     // More than the window holds, since copies and floods leave it.
     let asked = window(&queries, &writes, m.history.saturating_mul(4));
     // Each moves the window at once: the fit is as of the last.
     let limits = Limits { settle: 1, ..Limits::of(m) };
     let mut history = Window::new(limits);
-    for (q, vector) in asked.iter().zip(encode(asked)?) {
+    for (q, vector) in asked.iter().zip(encode(asked, Purpose::Query)?) {
         history.push(q.at, q.keys, vector);
     }
     history.finish();
     let prefix = random_words(boundary.as_str());
     let with_prefix = |w: &Sample| Sample { text: format!("{prefix} {}", w.text), ..w.clone() };
     let texts: Vec<Sample> = writes.iter().filter(|w| w.vector.is_none()).map(with_prefix).collect();
-    let mut prefixed = encode(&texts)?.into_iter();
-    let benign = encode(&writes)?;
+    let mut prefixed = encode(&texts, Purpose::Passage)?.into_iter();
+    let benign = encode(&writes, Purpose::Passage)?;
     let sampled = writes.iter().zip(benign).map(|(w, vector)| Sampled {
         row: Row { keys: w.keys, vector },
         source: w.source.clone(),
@@ -185,7 +185,7 @@ fn fit_boundary_hardened(
         of.iter().zip(vectors).map(|(s, vector)| Row { keys: s.keys, vector }).collect()
     };
     let benign = sampled.collect();
-    let poison = rows(&poison, encode(&poison)?);
+    let poison = rows(&poison, encode(&poison, Purpose::Passage)?);
     fit_hardened(HardenedInput {
         scope: &Scope::Boundary(boundary.clone()),
         version,
@@ -210,11 +210,13 @@ fn window<'a>(queries: &'a [Sample], writes: &[Sample], size: usize) -> &'a [Sam
 
 fn vectors(
     samples: &[Sample],
+    purpose: Purpose,
     embedder: &Embedder,
     backend: Backend,
     progress: &mut impl FnMut(),
 ) -> Result<Vec<Vector>> {
-    let missing: Vec<String> = samples.iter().filter(|s| s.vector.is_none()).map(|s| s.text.clone()).collect();
+    let text = |s: &Sample| embedder.prefixes().text(purpose, &s.text);
+    let missing: Vec<String> = samples.iter().filter(|s| s.vector.is_none()).map(text).collect();
     if backend == Backend::Precomputed && !missing.is_empty() {
         return Err(Error::new(
             Code::EncoderFailed,

@@ -14,6 +14,8 @@ pub enum Embedding {
     Whole,
     /// A vector of the text's beginning.
     Truncated,
+    /// A vector of a text whose script the encoder doesn't know.
+    Uncovered,
     /// The encoder failed.
     Failed,
 }
@@ -52,6 +54,7 @@ pub fn decide(
     }
     match embedding {
         Embedding::Truncated => apply(posture.on_truncation, "truncated", &mut outcome),
+        Embedding::Uncovered => apply(posture.on_truncation, "unknown_script", &mut outcome),
         Embedding::Failed => apply(posture.on_error, "fallback_encoder_failed", &mut outcome),
         Embedding::None | Embedding::Whole => {}
     }

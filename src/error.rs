@@ -107,6 +107,7 @@ codes! {
     ModelCorrupt = "model_corrupt", Stop, "fetch the model again: ONNX Runtime can't load this file";
     RuntimeMissing = "runtime_missing", Stop, "run scripts/fetch-model, or set encoder.runtime to libonnxruntime.so";
     TokenizerInvalid = "tokenizer_invalid", Stop, "set encoder.tokenizer to the model's tokenizer.json";
+    KernelUnavailable = "kernel_unavailable", Stop, "set score.kernel to cpu, or install what the message names (docs/kernels.md)";
     EncoderFailed = "encoder_failed", RetrySame, "the encoder refused this text: the declared posture applies";
     CalibrationTooSmall = "calibration_too_small", Stop, "give at least two benign writes (50 or more are advised)";
     CalibrationNoQueries = "calibration_no_queries", Stop, "give at least one query of the same boundary";

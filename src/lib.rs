@@ -51,6 +51,8 @@ pub mod screening;
 
 pub mod scan;
 
+pub mod evaluate;
+
 pub mod agreement;
 
 pub mod app;
@@ -60,6 +62,8 @@ pub mod published;
 pub mod inspect;
 
 pub mod verify;
+
+pub mod measure;
 
 pub mod dlq;
 

@@ -99,7 +99,7 @@ impl Line {
         let (pending, embeds) = self.engine.admit(fetched);
         let embedded = match &embeds {
             Embeds::Nothing => None,
-            _ => Some(Ok(Encoded { vector, truncated: false })),
+            _ => Some(Ok(Encoded::given(vector))),
         };
         self.engine.finish(pending, embedded, &mut self.unit, &mut self.state, &self.registry).unwrap()
     }

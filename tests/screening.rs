@@ -95,7 +95,7 @@ impl Line {
         let value = Some(serde_json::to_vec(&value).unwrap());
         let fetched = Fetched { at, key: Some(b"acme/support".to_vec()), value, headers: Vec::new() };
         let (pending, embeds) = self.engine.admit(fetched);
-        let encoded = |text: &str| Encoded { vector: vector(text), truncated: false };
+        let encoded = |text: &str| Encoded::given(vector(text));
         let embedded = match &embeds {
             Embeds::Text(text) => Some(Ok(encoded(text))),
             _ => None,

@@ -86,7 +86,7 @@ fn run(engine: &Engine, store: MemoryStore, registry: &Registry, records: impl I
             Embeds::Given(vector) => Some(vector),
             Embeds::Text(_) => Vector::from_f64(&[1.0, 0.5, 0.0, -0.5]),
         };
-        let embedded = vector.map(|vector| Ok(Encoded { vector, truncated: false }));
+        let embedded = vector.map(|vector| Ok(Encoded::given(vector)));
         if engine.finish(pending, embedded, &mut unit, &mut state, registry).is_err() {
             return;
         }

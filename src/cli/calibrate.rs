@@ -11,6 +11,7 @@ use crate::calibrate::{Samples, fit_boundary};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Calibration, Control, Scope, ScreenCalibration};
+use crate::score::kernel;
 use crate::screening::{self, fit_screen};
 use crate::source;
 use crate::topology::Role;
@@ -128,6 +129,7 @@ fn fitted(fit: &FitArgs) -> Result<()> {
     } else {
         Samples::read(&fit.writes, &fit.queries, &fit.poison, dimension)?
     };
+    kernel::choose(&setup.config.score)?;
     let embedder = Embedder::start(&setup.config.encoder)?;
     let total =
         samples.writes.get(&boundary).map_or(0, Vec::len) * 2 + samples.queries.get(&boundary).map_or(0, Vec::len);

@@ -15,6 +15,7 @@ use crate::files::{read_honeypots, total_bytes};
 use crate::pipeline::{Engine, Registry};
 use crate::scan::{ScanInput, scan};
 use crate::schema::{Boundary, Calibration, Decision, Scope, ScreenCalibration};
+use crate::score::kernel;
 use crate::screening::{self, fit_screen};
 use crate::topology::Role;
 
@@ -105,6 +106,7 @@ fn prepare(args: &ScanArgs) -> Result<(Engine, Embedder, Registry)> {
         Some(path) => Secret::from_file(path)?,
         None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,
     };
+    kernel::choose(&setup.config.score)?;
     let embedder = Embedder::start(&setup.config.encoder)?;
     let registry = registry(args, &setup, &embedder)?;
     let engine = setup.engine(secret, &embedder)?;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Common, Format, out, scan};
 use crate::app::Setup;
 use crate::decode::{self, Rules, Write};
-use crate::embed::Embedder;
+use crate::embed::{Embedder, Purpose};
 use crate::error::{Code, Error, Result};
 use crate::files::Lines;
 use crate::schema::{Boundary, Calibration, Decision, DecisionKind, Vector};
@@ -150,7 +150,9 @@ fn written(setup: &Setup, decision: &Decision, file: &Path) -> Result<(Vector, K
         if let Some(vector) = write.embedding.filter(|_| ruling.may_embed) {
             return Ok((vector, keys));
         }
-        let encoded = Embedder::start(&setup.config.encoder)?.encode_all(&[write.content], || ())?;
+        let embedder = Embedder::start(&setup.config.encoder)?;
+        let text = embedder.prefixes().text(Purpose::Passage, &write.content);
+        let encoded = embedder.encode_all(&[text], || ())?;
         let first = encoded.into_iter().next().map(|e| (e.vector, keys));
         return first.ok_or_else(|| Error::new(Code::EncoderFailed, "the encoder gave nothing"));
     }

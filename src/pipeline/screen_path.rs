@@ -8,7 +8,8 @@ use crate::decide::Outcome;
 use crate::decode::Write;
 use crate::error::Result;
 use crate::schema::{
-    Boundary, DecisionKind, IdKind, InputRef, Op, Origin, RetractionFacts, ScreenFacts, ScreenStatus, Vector, header,
+    Boundary, DecisionKind, IdKind, InputRef, Op, Origin, RetractionFacts, ScreenFacts, ScreenStatus, Vector, Verdict,
+    header,
 };
 use crate::score::applicable;
 use crate::screen::{
@@ -143,7 +144,9 @@ impl Engine {
         if allowed && matches!(o.origin, Origin::UserInput | Origin::System) {
             unit.sources.learn(partition, b, &screened.entities, state)?;
         }
-        let counts = became(Role::Quarantine) && screened.facts.status != ScreenStatus::Shadow;
+        let facts = &screened.facts;
+        let counts =
+            facts.status != ScreenStatus::Shadow && facts.verdict != Verdict::Allow && became(Role::Quarantine);
         let retracted = if counts { retract(unit, state, b, screened)? } else { Vec::new() };
         let ring = unit.sources.ring(partition, b, &screened.source, state)?;
         let (before, first) = (ring.bytes(), ring.is_empty());

@@ -92,7 +92,11 @@ impl Engine {
             Some(Err(_)) => return Ok((None, Embedding::Failed)),
             Some(Ok(e)) => e,
         };
-        let embedding = if encoded.truncated { Embedding::Truncated } else { Embedding::Whole };
+        let embedding = match (encoded.truncated, encoded.covered) {
+            (true, _) => Embedding::Truncated,
+            (false, false) => Embedding::Uncovered,
+            (false, true) => Embedding::Whole,
+        };
         if self.memsad.memsad.mode == MemsadMode::Off {
             return Ok((None, embedding));
         }

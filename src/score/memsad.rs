@@ -1,6 +1,7 @@
 //! MEMSAD, reference form (arXiv 2605.03482; `memsad.md` 1): how close a write lies to recent queries.
 
 use super::History;
+use super::kernel::{Candidates, Dots};
 use crate::schema::{Calibration, MemsadFacts, MemsadStatus, Vector};
 use crate::topology::{Memsad, MemsadMode, Statistic};
 
@@ -19,10 +20,20 @@ impl Scores {
     /// Scores a candidate against a history.
     #[must_use]
     pub fn of(candidate: &Vector, history: &History) -> Self {
-        let Some((max, sum)) = history.dots(candidate) else {
-            return Self::default();
-        };
+        Self::of_all(std::slice::from_ref(candidate), history).pop().unwrap_or_default()
+    }
+
+    /// Scores several candidates against one history, in one pass over it.
+    #[must_use]
+    pub fn of_all(candidates: &[Vector], history: &History) -> Vec<Self> {
+        let rows = Candidates::of(history.dimension(), candidates.iter().map(Vector::as_slice));
+        let dots = history.dots(&rows);
         let m = i64::try_from(history.len()).unwrap_or(i64::MAX);
+        (0..candidates.len()).map(|i| dots.get(i).map_or_else(Self::default, |d| Self::from_dots(*d, m))).collect()
+    }
+
+    fn from_dots(dots: Dots, m: i64) -> Self {
+        let (max, sum) = (i64::from(dots.max), dots.sum);
         Self { max, mean: sum.div_euclid(m), comb: (max * m + sum).div_euclid(2 * m) }
     }
 

@@ -7,7 +7,7 @@ mod conformal;
 mod hardened;
 mod history;
 mod interval;
-mod kernel;
+pub mod kernel;
 mod keys;
 mod memory;
 mod memsad;

@@ -1,7 +1,7 @@
 //! C and B: does one source repeat itself (`hardened.md` 6.4)? C finds one value under many keys, B many wordings
 //! of one value under the same key.
 
-use super::normal::{Hashes, Keyed, norm, shingles, token_set};
+use super::normal::{Hashes, Keyed, Probe, norm, shingles, token_set};
 use crate::schema::{ONE, Vector, dot};
 
 /// Shingles kept of a text; more are cut, the smallest stay.
@@ -35,9 +35,10 @@ impl Trace {
     pub fn of(keyed: &Keyed<'_>) -> Self {
         let text = norm(keyed.text);
         let key = keyed.key.map(norm);
+        let all = shingles(&text);
         let mut trace = Self {
-            value: if key.is_none() { shingles(&text) } else { shingles(&norm(keyed.value)) },
-            text: shingles(&text),
+            value: if key.is_none() { all.clone() } else { shingles(&norm(keyed.value)) },
+            text: all,
             key: key.map(|k| KeyTokens { exact: token_set(&k, false), folded: token_set(&k, true) }),
         };
         trace.value.cut(KEPT);
@@ -53,16 +54,11 @@ impl Trace {
     }
 
     /// Shared new shingles, times 1 - Jaccard of the keys where both have one; millionths.
-    fn shared_new(&self, new: &Hashes, earlier: &Self) -> u64 {
+    fn shared_new(&self, new: &Probe<'_>, earlier: &Self) -> u64 {
         let shared = new.shared(&earlier.value) as u64 * 1_000_000;
         let (Some(a), Some(b)) = (&self.key, &earlier.key) else { return shared };
         let (common, all) = a.folded.jaccard(&b.folded);
         shared * (all - common) / all
-    }
-
-    fn alike(&self, other: &Self) -> bool {
-        let (shared, all) = self.text.jaccard(&other.text);
-        2 * shared >= all
     }
 }
 
@@ -103,9 +99,10 @@ pub fn campaign<'a>(
     earlier: impl IntoIterator<Item = Earlier<'a>>,
 ) -> Campaign {
     let new = write.value.minus(fitted);
+    let (new_probe, text_probe) = (Probe::new(&new), Probe::new(&write.text));
     let mut found = Campaign { new: u32::try_from(new.len()).unwrap_or(u32::MAX), ..Campaign::default() };
     for (i, e) in earlier.into_iter().enumerate() {
-        let c = write.shared_new(&new, e.trace);
+        let c = write.shared_new(&new_probe, e.trace);
         found.c = found.c.max(c);
         if c >= floor {
             found.campaign.push(i);
@@ -113,7 +110,8 @@ pub fn campaign<'a>(
         if !write.same_key(e.trace) {
             continue;
         }
-        let wording = write.alike(e.trace);
+        let (shared, all) = text_probe.jaccard(&e.trace.text);
+        let wording = 2 * shared >= all;
         let meaning = vector.zip(e.vector).is_some_and(|(a, b)| same_dimension(a, b) && dot(a, b) >= NEAR);
         found.b_wording += u32::from(wording);
         if wording || meaning {

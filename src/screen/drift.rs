@@ -102,10 +102,10 @@ fn pair<'a>(ids: impl Iterator<Item = &'a str>) -> bool {
 /// Content words of action arguments: those whose stem the key lacks, and all.
 fn arguments(p: &Patterns, key: &str, value: &str) -> (u32, u32) {
     let key = norm(key);
-    let known: BTreeSet<&str> = tokens(&key).map(stem).collect();
+    let known: BTreeSet<&str> = tokens(&key).into_iter().map(stem).collect();
     let (mut missing, mut all) = (0, 0);
     for argument in p.argument.captures_iter(value).filter_map(|c| c.get(1)) {
-        for word in tokens(&norm(argument.as_str())).filter(|w| !STOP_WORDS.contains(w)) {
+        for word in tokens(&norm(argument.as_str())).into_iter().filter(|w| !STOP_WORDS.contains(w)) {
             all += 1;
             missing += u32::from(!known.contains(stem(word)));
         }

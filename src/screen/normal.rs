@@ -84,15 +84,40 @@ fn join_spelled(chars: &[char]) -> String {
     out
 }
 
-/// Words of a text in normal form.
-pub(super) fn tokens(normal: &str) -> impl Iterator<Item = &str> {
+/// Words of a text in normal form: runs of word characters without `_`, joined by single apostrophes.
+pub(super) fn tokens(normal: &str) -> Vec<&str> {
     static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[\w&&[^_]]+(?:'[\w&&[^_]]+)*").ok());
-    TOKEN.iter().flat_map(|r| r.find_iter(normal)).map(|m| m.as_str())
+    if normal.is_ascii() {
+        return ascii_tokens(normal);
+    }
+    TOKEN.iter().flat_map(|r| r.find_iter(normal)).map(|m| m.as_str()).collect()
+}
+
+/// The same without an automaton.
+fn ascii_tokens(normal: &str) -> Vec<&str> {
+    let bytes = normal.as_bytes();
+    let word = |i: usize| bytes.get(i).is_some_and(u8::is_ascii_alphanumeric);
+    let (mut out, mut i) = (Vec::with_capacity(bytes.len() / 5), 0);
+    while i < bytes.len() {
+        if !word(i) {
+            i += 1;
+            continue;
+        }
+        let start = i;
+        while word(i) || (bytes.get(i) == Some(&b'\'') && word(i + 1)) {
+            i += 1;
+        }
+        out.push(&normal[start..i]);
+    }
+    out
 }
 
 /// A token with each run of digits as one 0.
 pub(super) fn fold_digits(token: &str) -> Cow<'_, str> {
     static DIGITS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\d+").ok());
+    if !token.bytes().any(|b| b.is_ascii_digit() || !b.is_ascii()) {
+        return Cow::Borrowed(token);
+    }
     DIGITS.as_ref().map_or(Cow::Borrowed(token), |r| r.replace_all(token, "0"))
 }
 
@@ -158,11 +183,16 @@ impl Hashes {
         n
     }
 
+    /// Size of the union with a set, and what both share.
+    fn union(&self, other: &Self, shared: usize) -> u64 {
+        (self.len() + other.len() - shared).max(1) as u64
+    }
+
     /// Intersection and union; their ratio is the Jaccard similarity. (0, 1) for two empty sets.
     #[must_use]
     pub(super) fn jaccard(&self, other: &Self) -> (u64, u64) {
         let shared = self.shared(other);
-        (shared as u64, (self.len() + other.len() - shared).max(1) as u64)
+        (shared as u64, self.union(other, shared))
     }
 
     /// The smallest `most`: the same for the same set, wherever it is cut.
@@ -172,6 +202,33 @@ impl Hashes {
 
     pub(super) fn minus(&self, other: &Self) -> Self {
         Self(self.0.iter().copied().filter(|h| !other.contains(*h)).collect())
+    }
+}
+
+/// A set that is compared with many: most hashes that aren't in it are told by one bit.
+#[derive(Debug)]
+pub(super) struct Probe<'a> {
+    set: &'a Hashes,
+    bits: [u64; 64],
+}
+
+impl<'a> Probe<'a> {
+    pub(super) fn new(set: &'a Hashes) -> Self {
+        let mut bits = [0; 64];
+        set.0.iter().for_each(|h| bits[(h >> 6) as usize % 64] |= 1 << (h % 64));
+        Self { set, bits }
+    }
+
+    /// Size of the intersection.
+    pub(super) fn shared(&self, other: &Hashes) -> usize {
+        let may = |h: &&u64| self.bits[(**h >> 6) as usize % 64] >> (**h % 64) & 1 == 1;
+        other.0.iter().filter(may).filter(|h| self.set.contains(**h)).count()
+    }
+
+    /// Intersection and union.
+    pub(super) fn jaccard(&self, other: &Hashes) -> (u64, u64) {
+        let shared = self.shared(other);
+        (shared as u64, self.set.union(other, shared))
     }
 }
 
@@ -190,7 +247,7 @@ pub(super) fn hash(parts: &[&str]) -> u64 {
 /// Hashes of all windows of three folded tokens; of all tokens when there are fewer. No token, no shingle.
 #[must_use]
 pub fn shingles(normal: &str) -> Hashes {
-    let folded: Vec<Cow<'_, str>> = tokens(normal).map(fold_digits).collect();
+    let folded: Vec<Cow<'_, str>> = tokens(normal).into_iter().map(fold_digits).collect();
     let tokens: Vec<&str> = folded.iter().map(AsRef::as_ref).collect();
     if tokens.is_empty() {
         return Hashes::default();
@@ -201,7 +258,8 @@ pub fn shingles(normal: &str) -> Hashes {
 /// Hashes of the distinct tokens, with digits folded or not.
 #[must_use]
 pub(super) fn token_set(normal: &str, fold: bool) -> Hashes {
-    Hashes::new(tokens(normal).map(|t| if fold { hash(&[&fold_digits(t)]) } else { hash(&[t]) }).collect())
+    let hashed = |t: &str| if fold { hash(&[&fold_digits(t)]) } else { hash(&[t]) };
+    Hashes::new(tokens(normal).into_iter().map(hashed).collect())
 }
 
 /// Pieces of the raw text: cut behind `. ! ? ;` before white space, and at line breaks. Where there are longer
@@ -335,6 +393,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_probe_counts_as_its_set(a in prop::collection::vec(0..5000_u64, 0..60), b in prop::collection::vec(0..5000_u64, 0..60)) {
+            let (a, b) = (Hashes::new(a), Hashes::new(b));
+            prop_assert_eq!(Probe::new(&a).jaccard(&b), a.jaccard(&b));
+            prop_assert_eq!(a.shared(&b), b.shared(&a));
+        }
+
+        /// Without an automaton or with one: the same words.
+        #[test]
+        fn ascii_words_are_those_of_the_pattern(text in "[a-c0-1_' .-]{0,24}") {
+            let pattern = Regex::new(r"[\w&&[^_]]+(?:'[\w&&[^_]]+)*").unwrap();
+            let wanted: Vec<&str> = pattern.find_iter(&text).map(|m| m.as_str()).collect();
+            prop_assert_eq!(ascii_tokens(&text), wanted);
+        }
+
         #[test]
         fn norm_is_stable(text in "\\PC{0,80}") {
             let once = norm(&text);

@@ -72,16 +72,18 @@ fn scan_equals_run() {
         if !encoder {
             eprintln!("scan_equals_run: no model in the environment, so the hash encoder stands in");
         }
-        let calibration = bench.calibrate(&files);
+        let calibrations = bench.calibrate(&files);
         bench.produce("memory-writes", &files.writes);
         bench.produce("retrieval-logs", &files.queries);
         assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
         let found = bench.verify();
         assert!(found.clean(), "{form}: {found:?}");
         let held = found.dump.iter().filter(|l| l.contains("memsad:above_threshold")).count();
-        eprintln!("{form}: {} inputs, {held} held by MEMSAD", found.inputs);
+        let screened = found.dump.iter().filter(|l| l.contains("screen:")).count();
+        eprintln!("{form}: {} inputs, {held} held by MEMSAD, {screened} by the screen", found.inputs);
+        assert!(screened > 100, "the screen holds something of the poison");
         assert!(!encoder || form == "hardened" || held > 0, "a calibrated test holds something of the poison");
-        let scanned = bench.scan(&files, &calibration);
+        let scanned = bench.scan(&files, &calibrations);
         assert_eq!(scanned.len() as u64, found.inputs);
         assert_eq!(support::differing_lines(&scanned, &found.dump), 0, "{form}");
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use memsluice::agreement::{Live, Own, admit, finalize};
 use memsluice::app::Setup;
 use memsluice::calibrate::{Samples, fit_boundary};
-use memsluice::config::{Backend, Config, Secret};
+use memsluice::config::{Backend, Config, Kernel, Score, Secret};
 use memsluice::dlq::{Act, Letter, sending};
 use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
@@ -19,6 +19,7 @@ use memsluice::policy::Policy;
 use memsluice::published::Published;
 use memsluice::reset::check_members;
 use memsluice::schema::{Agreement, ApplicationMeta, Boundary, StateFormats};
+use memsluice::score::kernel;
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
 use memsluice::state::{Db, Kind, MemoryStore, Positions, READS, Restorer, State, Store, UnitPlan, key};
 use memsluice::telemetry::{self, health, metrics};
@@ -30,6 +31,10 @@ use crate::support::{
     Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, root, valid_retrieval,
     valid_write, write,
 };
+
+fn faiss(path: Option<PathBuf>) -> Option<Code> {
+    failed(kernel::choose(&Score { kernel: Kernel::Faiss, faiss: path, ..Score::default() }))
+}
 
 fn configured(folder: &Path, text: &str) -> Option<Code> {
     failed(Config::load(Some(&write(folder, "memsluice.yaml", text))))
@@ -204,6 +209,11 @@ pub(crate) const MODELS: &[(Code, &str, Raise)] = &[
         let env: Vec<(&str, &Path)> =
             names.iter().map(String::as_str).zip(files.iter().map(PathBuf::as_path)).collect();
         program(&["scan", "--writes", "w.jsonl"], &env, f, Stdio::null())
+    }),
+    (Code::KernelUnavailable, "no path of FAISS", |_| faiss(None)),
+    (Code::KernelUnavailable, "no library", |f| faiss(Some(write(f, "libfaiss.so", "no library")))),
+    (Code::KernelUnavailable, "a device that is not there", |_| {
+        failed(kernel::choose(&Score { kernel: Kernel::Cuda, device: 4096, ..Score::default() }))
     }),
     (Code::EncoderFailed, "no vector in the record", |_| {
         let embedder = Embedder::start(&encoder(Backend::Precomputed)).unwrap();

@@ -180,7 +180,7 @@ impl<'a> Line<'a> {
         let (pending, embeds) = self.bench.engine.admit(record);
         let embedded = match embeds {
             Embeds::Nothing => None,
-            Embeds::Given(vector) => Some(Ok(Encoded { vector, truncated: false })),
+            Embeds::Given(vector) => Some(Ok(Encoded::given(vector))),
             Embeds::Text(text) => Some(self.bench.embed(text)),
         };
         self.bench.engine.finish(pending, embedded, &mut self.unit, &mut self.state, &Registry::default())
