@@ -67,6 +67,13 @@ impl Lags {
         *self.lock() = offsets.iter().map(|(role, partition, next)| ((*role, *partition), place(*next))).collect();
     }
 
+    /// Where an input without a committed offset begins.
+    fn begins(&self, input: Input, low: i64) {
+        if let Some(place) = self.lock().get_mut(&input).filter(|p| p.committed < 0) {
+            place.committed = low;
+        }
+    }
+
     /// Nothing is assigned.
     pub(super) fn clear(&self) {
         self.lock().clear();
@@ -180,25 +187,36 @@ struct Watcher {
 impl Watcher {
     fn run(mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            let inputs: Vec<Input> = self.lags.all().into_keys().collect();
-            let ends = self.ends(&inputs).unwrap_or_else(|error| {
-                tracing::debug!(%error, "the lag is unknown");
-                HashMap::new()
-            });
+            let places = self.lags.all();
+            let fresh: Vec<Input> = places.iter().filter(|(_, p)| p.committed < 0).map(|(input, _)| *input).collect();
+            for (input, low) in self.known(&fresh, Offset::Beginning) {
+                self.lags.begins(input, low);
+            }
+            let inputs: Vec<Input> = places.into_keys().collect();
+            let ends = self.known(&inputs, Offset::End);
             // Read after the ends, so that a position never looks behind them.
             self.publish(&ends);
         }
     }
 
-    fn ends(&self, inputs: &[Input]) -> std::result::Result<HashMap<Input, i64>, KafkaError> {
+    /// First or stable end offsets, of those inputs that the broker answers for.
+    fn known(&self, inputs: &[Input], at: Offset) -> HashMap<Input, i64> {
+        self.offsets(inputs, at).unwrap_or_else(|error| {
+            tracing::debug!(%error, "the lag is unknown");
+            HashMap::new()
+        })
+    }
+
+    fn offsets(&self, inputs: &[Input], at: Offset) -> std::result::Result<HashMap<Input, i64>, KafkaError> {
         if inputs.is_empty() {
             return Ok(HashMap::new());
         }
         let mut list = TopicPartitionList::new();
         for (role, partition) in inputs {
-            list.add_partition_offset(&self.names[role], *partition, Offset::End)?;
+            list.add_partition_offset(&self.names[role], *partition, at)?;
         }
-        // A timestamp of -1, which is what End is, asks for the end under the handle's isolation level.
+        // A timestamp of -1, which is what End is, asks for the end under the handle's isolation level; -2, Beginning,
+        // for the log's start.
         let found = self.reader.offsets_for_times(list, CALL)?;
         // Serves the handle's own log and errors; it has no assignment.
         drop(self.reader.poll(Duration::ZERO));

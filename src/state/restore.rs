@@ -174,6 +174,7 @@ impl Restorer {
         let Some((changelog, replayed)) = self.replay(db, partition, plan.from, target.high, watch)? else {
             return Ok(None);
         };
+        let ids = self.ids_of_topics()?;
         let lost;
         if self.local_offsets {
             inputs = local(stored.as_ref());
@@ -182,9 +183,15 @@ impl Restorer {
             let last = self.check_chain(db, partition)?;
             // A store that was behind the changelog knows old offsets: a reset may have come since.
             let current = stored.as_ref().filter(|_| replayed == 0);
-            lost = self.check_inputs(&self.switched(db, partition)?, partition, &mut inputs, current, last.as_ref())?;
+            lost = self.check_inputs(
+                &self.switched(db, partition, &ids)?,
+                partition,
+                &mut inputs,
+                current,
+                last.as_ref(),
+            )?;
         }
-        let topics = self.check_ids(db, partition)?;
+        let topics = self.check_ids(db, partition, &ids)?;
         Ok(Some(Restored { changelog, inputs, topics, replayed, lost }))
     }
 
@@ -194,11 +201,20 @@ impl Restorer {
         error.code() == Code::OffsetOutOfRange && self.on_out_of_range == OnOutOfRange::Earliest
     }
 
+    /// Topics whose identity is part of the state.
+    fn topics(&self) -> impl Iterator<Item = (Role, &String)> {
+        self.inputs.iter().map(|(r, n)| (*r, n)).chain([(Role::Changelog, &self.changelog)])
+    }
+
+    /// Ids of these topics and of what stands behind repartitioned inputs, by name; none from the mock broker.
+    fn ids_of_topics(&self) -> Result<BTreeMap<String, String>> {
+        let Some(ids) = &self.ids else { return Ok(BTreeMap::new()) };
+        let names = self.topics().map(|(_, name)| name.as_str()).chain(self.sources.values().map(String::as_str));
+        ids.of(&names.collect::<Vec<_>>())
+    }
+
     /// Inputs whose state was built from their source, before they were repartitioned: its offsets are not theirs.
-    fn switched(&self, db: &Db, partition: i32) -> Result<Vec<Role>> {
-        let Some(ids) = &self.ids else { return Ok(Vec::new()) };
-        let names: Vec<&str> = self.sources.values().map(String::as_str).collect();
-        let found = if names.is_empty() { BTreeMap::new() } else { ids.of(&names)? };
+    fn switched(&self, db: &Db, partition: i32, found: &BTreeMap<String, String>) -> Result<Vec<Role>> {
         let mut out = Vec::new();
         for (role, source) in &self.sources {
             let known = known_id(db, partition, *role)?;
@@ -210,14 +226,9 @@ impl Restorer {
     }
 
     /// Ids of the unit's topics, equal to those that the state was built from.
-    fn check_ids(&self, db: &Db, partition: i32) -> Result<BTreeMap<Role, String>> {
-        let Some(ids) = &self.ids else { return Ok(BTreeMap::new()) };
-        let topics = || self.inputs.iter().map(|(r, n)| (*r, n)).chain([(Role::Changelog, &self.changelog)]);
-        let names: Vec<&str> =
-            topics().map(|(_, n)| n.as_str()).chain(self.sources.values().map(String::as_str)).collect();
-        let found = ids.of(&names)?;
+    fn check_ids(&self, db: &Db, partition: i32, found: &BTreeMap<String, String>) -> Result<BTreeMap<Role, String>> {
         let mut out = BTreeMap::new();
-        for (role, name) in topics() {
+        for (role, name) in self.topics() {
             let Some(id) = found.get(name) else { continue };
             let known = known_id(db, partition, role)?;
             // An input that was switched to `repartition: auto` goes on from its source.

@@ -8,6 +8,7 @@
 mod breaker;
 mod cluster;
 mod crash;
+mod data;
 mod faults;
 mod operate;
 mod probe;

@@ -56,7 +56,7 @@ fn a_state_that_was_away_too_long_is_rebuilt() {
         bench.load_more(&data, 10);
         let totals = bench.totals(Run::until_end());
         // A standby copies the unit anew before the stream restores it, or the stream does.
-        let anew = standby && bench.log_ends().contains("standby starts over");
+        let anew = standby && bench.log_ends().contains("away longer than half of delete.retention.ms");
         assert!(anew || totals["replayed"].as_u64().unwrap() > 100, "{totals}\n{}", bench.log_ends());
         assert!(bench.verify().clean());
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
@@ -183,12 +182,9 @@ impl Ended {
     }
 }
 
-/// The broker's users and their rights belong to one test at a time.
-static USERS: Mutex<()> = Mutex::new(());
-
-/// Topics, settings and state of one test.
+/// Topics, settings and state of one test. The broker's users and their rights belong to all: one test at a time
+/// (`--test-threads 1`).
 pub(crate) struct Bench {
-    _users: MutexGuard<'static, ()>,
     pub(crate) secured: Secured,
     pub(crate) prefix: String,
     pub(crate) folder: tempfile::TempDir,
@@ -205,7 +201,6 @@ impl Bench {
 
     pub(crate) fn without_topics(name: &str) -> Option<Self> {
         let secured = Secured::find()?;
-        let users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let topology = folder.path().join("topology");
         std::fs::create_dir(&topology).unwrap();
@@ -225,7 +220,7 @@ impl Bench {
             ("MEMSLUICE__HTTP__LISTEN".to_owned(), "off".to_owned()),
             ("MEMSLUICE_TOPOLOGY".to_owned(), text(&topology).to_owned()),
         ]);
-        Some(Self { _users: users, secured, prefix, folder, env })
+        Some(Self { secured, prefix, folder, env })
     }
 
     pub(crate) fn set(&mut self, key: &str, value: &str) {
