@@ -120,7 +120,8 @@ pub fn connect(client: &ClientConfig) -> Result<()> {
     let consumer = probe(client)?;
     let until = monotonic() + ANSWER;
     loop {
-        // Any answer will do; a name that no topic has would be an error, not an answer.
+        // A question about topics opens a connection at once. Its answer may be an error: no topic has this name.
+        drop(consumer.fetch_metadata(Some("memsluice"), TRY));
         let answer = consumer.client().fetch_cluster_id(TRY);
         if answer.is_some() {
             return Ok(());
@@ -158,6 +159,8 @@ pub fn readable(client: &ClientConfig, topology: &Topology) -> Result<()> {
         let name = topology.name(role);
         let right = format!("READ on topic {name}");
         let mut list = TopicPartitionList::new();
+        // Known leaders: the consumer asks for those of unknown topics once a second only.
+        drop(consumer.fetch_metadata(Some(name), ANSWER));
         list.add_partition_offset(name, 0, Offset::End)
             .map_err(|e| Error::with(Code::Internal, "a partition list", e))?;
         let ask = || consumer.assign(&list).map_err(|e| Error::with(Code::Internal, "a partition list", e));

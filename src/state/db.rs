@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, ErrorKind, IteratorMode, Options, WriteBatch,
-    WriteBufferManager, WriteOptions,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, Direction, ErrorKind, IteratorMode, Options,
+    WriteBatch, WriteBufferManager, WriteOptions,
 };
 
 use super::keys::{Kind, key};
@@ -169,8 +169,14 @@ fn options(memory: usize) -> Options {
     let cache = Cache::new_lru_cache(memory);
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&cache);
-    table.set_cache_index_and_filter_blocks(true);
     table.set_bloom_filter(10.0, false);
+    // Indexes and filters in pieces: a whole filter (1 byte and more a key) falls out of a shard of the cache and
+    // would be read and checked again by each look-up.
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_pin_top_level_index_and_filter(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
