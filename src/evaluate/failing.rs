@@ -145,7 +145,8 @@ fn coherence(boundary: &Boundary, encode: &dyn Encode, second: &dyn Encode, rows
         .enumerate()
         .map(|(i, w)| pair(i, w, &format!("Then {}.", super::attacks::GOALS[i % super::attacks::GOALS.len()])))
         .collect();
-    let (calibrate, test) = (honest(&boundary.calibrate), honest(&boundary.test));
+    // Coherence fits nothing, so that both earlier parts can calibrate it.
+    let (calibrate, test) = (honest(&[&boundary.fit[..], &boundary.calibrate].concat()), honest(&boundary.test));
     let first = conformal_threshold(&Coherence::scores(&calibrate, encode)?, super::defenses::LEVEL);
     for (name, encoder) in [("first encoder", encode), ("second encoder", second)] {
         let (good, bad) = (Coherence::scores(&test, encoder)?, Coherence::scores(&grafted, encoder)?);
@@ -187,7 +188,7 @@ mod tests {
     use crate::evaluate::vectors::for_tests;
 
     fn rows() -> Vec<Row> {
-        let second = Encoder { backend: Backend::Hash, dimension: 48, ..Encoder::default() };
+        let second = Encoder { backend: Backend::Hash, dimension: 12, ..Encoder::default() };
         let second = Vectors::open(&second, None).unwrap();
         failing(&generate(11, Sizes::SMOKE), 11, &for_tests(None), &second).unwrap()
     }
