@@ -65,6 +65,8 @@ pub enum Sabotage {
     EncoderFlaky,
     /// The poll thread sleeps once for 30 s.
     PollStalls,
+    /// Partitions stay paused at a start, as if librdkafka had dropped the resume.
+    ResumeLost,
     /// Write the local state before the transaction commits (breaks I2).
     ApplyBeforeCommit,
     /// Leave the chain heads out of the changelog (breaks I3).

@@ -2,7 +2,6 @@
 //! waits for work, but for the task thread's acknowledgement of a revoke.
 #![allow(clippy::disallowed_methods)] // the consumer's own thread
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -16,6 +15,7 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::lag::Lags;
+use super::pausing::{Pausing, Queued};
 use super::rebalance::Context;
 use super::snapshot::Snapshot;
 use super::{At, Budget, Fetched, HiddenEnds};
@@ -30,7 +30,7 @@ use crate::topology::{Assignor, Role, Topology};
 pub enum Event {
     /// Records in offset order for each partition.
     Records(Vec<Fetched>),
-    /// New assignment, all paused until [`Command::Start`].
+    /// New assignment; nothing of it counts until [`Command::Start`].
     Assigned {
         /// Generation from now on.
         generation: u64,
@@ -160,7 +160,7 @@ impl PollThread {
             sabotage: o.sabotage,
             epoch_moves: o.topology.main.consumer.assignor == Assignor::ConsumerRange,
             partitions: Vec::new(),
-            paused: HashSet::new(),
+            pausing: Pausing::default(),
             stalled: false,
         };
         let thread = std::thread::Builder::new()
@@ -260,7 +260,7 @@ struct Poller {
     epoch_moves: bool,
     sabotage: Option<Sabotage>,
     partitions: Vec<(Role, i32)>,
-    paused: HashSet<(Role, i32)>,
+    pausing: Pausing<(Role, i32)>,
     stalled: bool,
 }
 
@@ -316,13 +316,16 @@ impl Poller {
             drop(list.add_partition_offset(&name, *partition, offset));
         }
         self.partitions = offsets.iter().map(|(r, p, _)| (*r, *p)).collect();
-        self.paused.clear();
+        self.pausing.start(offsets.iter().map(|(r, p, next)| ((*r, *p), *next)));
         self.lags.start(offsets);
         metrics().source_paused.clear();
         for key in &self.partitions {
             metrics().source_paused.get_or_create(&self.labels(*key)).set(0);
         }
+        // Resumed before, never after: a resume that meets the restart of its partition makes librdkafka drop one of
+        // both as outdated, and the partition would stand still for good.
         let seek = || -> std::result::Result<(), KafkaError> {
+            self.consumer.resume(&list)?;
             match self.consumer.rebalance_protocol() {
                 RebalanceProtocol::Cooperative => {
                     self.consumer.incremental_unassign(&self.consumer.assignment()?)?;
@@ -330,7 +333,11 @@ impl Poller {
                 }
                 _ => self.consumer.assign(&list)?,
             }
-            self.consumer.resume(&list)
+            if self.sabotage == Some(Sabotage::ResumeLost) {
+                std::thread::sleep(Duration::from_millis(200));
+                self.consumer.pause(&list)?;
+            }
+            Ok(())
         };
         match seek() {
             Ok(()) => self.current = generation,
@@ -344,30 +351,24 @@ impl Poller {
 
     /// Pauses inputs above their share, resumes them below half of it.
     fn flow(&mut self) {
+        // Before the start all is to stand still.
+        if self.generation.load(Ordering::SeqCst) != self.current {
+            return;
+        }
         let share = self.share / self.partitions.len().max(1);
-        let (mut pause, mut resume) = (TopicPartitionList::new(), TopicPartitionList::new());
+        let names = &self.consumer.context().names;
         let mut in_flight = 0;
-        for key in &self.partitions {
-            let used = self.budget.used(key.0, key.1);
-            let Some((name, _)) = self.consumer.context().names.iter().find(|(_, r)| *r == key.0) else {
-                continue;
-            };
-            in_flight += used;
-            if used > share && self.paused.insert(*key) {
-                pause.add_partition(name, key.1);
-                metrics().source_paused.get_or_create(&self.labels(*key)).set(1);
-            } else if used <= share / 2 && self.paused.remove(key) {
-                resume.add_partition(name, key.1);
-                metrics().source_paused.get_or_create(&self.labels(*key)).set(0);
-            }
+        let queued = self.partitions.iter().filter_map(|key| {
+            let bytes = self.budget.used(key.0, key.1);
+            in_flight += bytes;
+            let (topic, _) = names.iter().find(|(_, r)| *r == key.0)?;
+            Some(Queued { key: *key, topic, partition: key.1, bytes })
+        });
+        let changed = self.pausing.step(&self.consumer, queued, share);
+        for (key, paused) in changed {
+            metrics().source_paused.get_or_create(&self.labels(key)).set(i64::from(paused));
         }
         metrics().source_in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
-        if pause.count() > 0 {
-            drop(self.consumer.pause(&pause));
-        }
-        if resume.count() > 0 {
-            drop(self.consumer.resume(&resume));
-        }
     }
 
     /// One batch; `false` when the task thread is gone.
@@ -380,11 +381,11 @@ impl Poller {
                 None => break,
                 Some(Ok(message)) => {
                     // A rebalance inside the poll made this generation old.
-                    let fresh = generation == self.current && self.generation.load(Ordering::SeqCst) == generation
-                        || self.sabotage == Some(Sabotage::GenerationFilterOff);
-                    if let Some(record) =
-                        fresh.then(|| fetched(&message, self.consumer.context(), generation)).flatten()
-                    {
+                    let any = self.sabotage == Some(Sabotage::GenerationFilterOff);
+                    let fresh = generation == self.current && self.generation.load(Ordering::SeqCst) == generation;
+                    let record = (fresh || any).then(|| fetched(&message, self.consumer.context(), generation));
+                    let mut once = |at: At| self.pausing.is_next((at.role, at.partition), at.offset) || any;
+                    if let Some(record) = record.flatten().filter(|r| once(r.at)) {
                         self.budget.take(record.at.role, record.at.partition, record.bytes());
                         batch.push(record);
                     }
@@ -419,7 +420,7 @@ impl Poller {
     fn failed(&self, e: KafkaError) {
         use rdkafka::error::RDKafkaErrorCode as E;
         let code = e.rdkafka_error_code().unwrap_or(E::Fail);
-        // A fetch that left before the pause of a new assignment says nothing about the real offsets.
+        // A fetch of before the start says nothing about the real offsets.
         let of_offset = matches!(code, E::AutoOffsetReset | E::OffsetOutOfRange);
         if of_offset && self.generation.load(Ordering::SeqCst) != self.current {
             return tracing::debug!(error = %e, "consumer, before its start");

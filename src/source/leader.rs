@@ -5,7 +5,7 @@
 //! leads. Safety doesn't rest on that, but on the flow's one transactional id (docs/adr/0006).
 #![allow(clippy::disallowed_methods)] // the flow's own thread; calls with their own deadlines
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use super::Fetched;
 use super::client::{Reader, group_reader};
 use super::kafka::record;
+use super::pausing::{Pausing, Queued};
 use super::refusal::refused;
 use super::snapshot::GroupMetadata;
 use super::tail::{Bounds, last_record, watermarks};
@@ -104,7 +105,7 @@ pub struct LeaderReader {
     consumer: BaseConsumer<Context>,
     role: Role,
     source: String,
-    paused: BTreeSet<i32>,
+    pausing: Pausing<i32>,
     /// Fetching from the source since this term.
     reading: Option<u64>,
 }
@@ -149,7 +150,7 @@ impl LeaderReader {
             .map_err(|e| Error::with(Code::ConfigInvalid, "the repartition consumer can't be made", e))?;
         consumer.subscribe(&[&lock]).map_err(|e| Error::with(Code::BrokerRefused, "can't subscribe", e))?;
         let source = o.topology.source(o.role).name.clone();
-        Ok(Self { consumer, role: o.role, source, paused: BTreeSet::new(), reading: None })
+        Ok(Self { consumer, role: o.role, source, pausing: Pausing::default(), reading: None })
     }
 
     /// Grows with each assignment and each loss of one.
@@ -186,11 +187,11 @@ impl LeaderReader {
             let offset = if *next < 0 { Offset::Beginning } else { Offset::Offset(*next) };
             drop(list.add_partition_offset(&self.source, *partition, offset));
         }
-        self.paused.clear();
+        self.pausing.start(offsets.iter().map(|(p, next)| (*p, *next)));
         self.reading = Some(self.term());
         self.consumer
-            .assign(&list)
-            .and_then(|()| self.consumer.resume(&list))
+            .resume(&list)
+            .and_then(|()| self.consumer.assign(&list))
             .map_err(|e| Error::with(Code::BrokerRefused, "can't read the source", e))
     }
 
@@ -209,7 +210,8 @@ impl LeaderReader {
             let fresh = self.reading == Some(term);
             match item {
                 Ok(message) => {
-                    if fresh && message.topic() == self.source {
+                    let ours = fresh && message.topic() == self.source;
+                    if ours && self.pausing.is_next(message.partition(), message.offset()) {
                         heard.push(Heard::Record(record(&message, self.role, term)));
                     }
                 }
@@ -244,20 +246,9 @@ impl LeaderReader {
 
     /// Pauses partitions with more than `share` bytes queued, resumes them below half of it.
     pub fn flow(&mut self, queued: impl Iterator<Item = (i32, usize)>, share: usize) {
-        let (mut pause, mut resume) = (TopicPartitionList::new(), TopicPartitionList::new());
-        for (partition, bytes) in queued {
-            if bytes > share && self.paused.insert(partition) {
-                pause.add_partition(&self.source, partition);
-            } else if bytes <= share / 2 && self.paused.remove(&partition) {
-                resume.add_partition(&self.source, partition);
-            }
-        }
-        if pause.count() > 0 {
-            drop(self.consumer.pause(&pause));
-        }
-        if resume.count() > 0 {
-            drop(self.consumer.resume(&resume));
-        }
+        let source = self.source.as_str();
+        let queued = queued.map(|(partition, bytes)| Queued { key: partition, topic: source, partition, bytes });
+        self.pausing.step(&self.consumer, queued, share);
     }
 
     /// Sabotage only: offsets outside of any transaction.

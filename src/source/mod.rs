@@ -18,6 +18,7 @@ mod live;
 mod merge;
 mod mock;
 mod murmur2;
+mod pausing;
 mod plan;
 mod rebalance;
 mod refusal;

@@ -62,22 +62,21 @@ impl Context {
 
     fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
         let generation = self.bump();
-        // Offsets come from the task thread after restore; until then nothing is fetched.
-        let mut held = TopicPartitionList::new();
-        for e in list.elements() {
-            drop(held.add_partition_offset(e.topic(), e.partition(), Offset::End));
-        }
+        // Offsets come from the task thread after restore. Until then nothing is assigned; an incremental protocol
+        // must be answered with the partitions themselves: what comes at their end is of an older generation.
         let done = match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_assign(&held),
-            _ => consumer.assign(&held),
-        }
-        .and_then(|()| consumer.pause(&held));
+            RebalanceProtocol::Cooperative => consumer.incremental_assign(&at_end(list)),
+            _ => consumer.assign(&TopicPartitionList::new()),
+        };
         if let Err(e) = done {
             let error = Error::with(Code::BrokerRefused, "the assignment can't be taken", e);
             drop(self.events.send(Event::Failed(error)));
         }
         self.assigned.store(true, Ordering::SeqCst);
-        let partitions = consumer.assignment().map_or_else(|_| self.partitions(list), |all| self.partitions(&all));
+        let partitions = match (consumer.rebalance_protocol(), consumer.assignment()) {
+            (RebalanceProtocol::Cooperative, Ok(all)) => self.partitions(&all),
+            _ => self.partitions(list),
+        };
         drop(self.events.send(Event::Assigned { generation, partitions }));
     }
 
@@ -106,6 +105,14 @@ impl Context {
             tracing::warn!(%error, "unassign");
         }
     }
+}
+
+fn at_end(list: &TopicPartitionList) -> TopicPartitionList {
+    let mut held = TopicPartitionList::new();
+    for e in list.elements() {
+        drop(held.add_partition_offset(e.topic(), e.partition(), Offset::End));
+    }
+    held
 }
 
 impl ConsumerContext for Context {

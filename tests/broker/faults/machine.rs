@@ -52,6 +52,19 @@ fn a_silent_poll_thread_rejoins() {
     assert!(found.clean() && found.inputs == 10_000, "{found:?}");
 }
 
+/// Partitions stay paused though they were resumed, as when librdkafka drops a resume.
+#[test]
+fn a_lost_resume_is_made_again() {
+    let Some(mut bench) = Bench::new("resume-lost") else { return };
+    bench.set("MEMSLUICE__SABOTAGE", "resume_lost");
+    bench.load(&support::generated(2_000, 100));
+    let running = bench.spawn(Run::live("one"));
+    bench.wait_for_decisions(2_000, Duration::from_secs(60));
+    assert_eq!(running.terminate(), Outcome::Exit(0));
+    let found = bench.verify();
+    assert!(found.clean() && found.inputs == 2_000, "{found:?}");
+}
+
 /// A small disk of its own; `None` where it can't be mounted.
 struct Disk(PathBuf);
 
