@@ -108,23 +108,35 @@ pub fn entities(text: &str) -> BTreeSet<Entity> {
         p.mail.find_iter(text).for_each(|m| add(EntityKind::Mail, &lower(m.as_str())));
         rest = p.mail.replace_all(text, " ");
     }
-    if text.contains('.') || text.contains("://") {
+    if may_name_host(text) {
         // Of the raw text: an address in front of a host is a user name.
         p.url.find_iter(text).for_each(|m| add(EntityKind::Host, &lower(authority(m.as_str()))));
         hosts(&p.host, &rest).for_each(|host| add(EntityKind::Host, &lower(host)));
     }
-    for name in overlapping(&p.account, text) {
-        add(EntityKind::Account, name);
+    if may_name_account(text) {
+        overlapping(&p.account, text).for_each(|name| add(EntityKind::Account, name));
     }
     let first = |c: Captures<'_>| c.get(1).map_or(String::new(), |m| m.as_str().to_owned());
     if text.contains('(') {
         p.call.captures_iter(text).map(first).for_each(|name| add(EntityKind::Call, &name));
     }
-    p.command.captures_iter(text).map(first).for_each(|name| add(EntityKind::Call, &name));
+    if text.bytes().any(|b| matches!(b, b'-' | b'/' | b'|' | b':')) {
+        p.command.captures_iter(text).map(first).for_each(|name| add(EntityKind::Call, &name));
+    }
     if text.contains('=') {
         p.env.captures_iter(text).map(first).for_each(|name| add(EntityKind::Env, &name));
     }
     found
+}
+
+/// A dot inside, or a scheme.
+fn may_name_host(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|w| w[0] == b'.' && w[1] > b' ') || text.contains("://")
+}
+
+/// Two capitals or `0x`: every account begins so. Cheaper than the automaton, which most sentences don't need.
+fn may_name_account(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|w| w[0].is_ascii_uppercase() && w[1].is_ascii_uppercase() || w == b"0x")
 }
 
 /// The host of a URL: no scheme, user, port or path.
@@ -156,6 +168,7 @@ fn overlapping<'a>(pattern: &'a Regex, text: &'a str) -> impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn of(text: &str) -> Vec<(&'static str, String)> {
         entities(text).into_iter().map(|e| (e.kind.as_str(), e.text)).collect()
@@ -184,6 +197,18 @@ mod tests {
         for (text, wanted) in cases {
             let wanted: Vec<(&str, String)> = wanted.iter().map(|(k, t)| (*k, (*t).to_owned())).collect();
             assert_eq!(of(text), wanted, "{text}");
+        }
+    }
+
+    proptest! {
+        /// What is looked at before an automaton runs lets every match through.
+        #[test]
+        fn nothing_is_lost_before_the_automaton(text in "[A-C0-9x .w:/-]{0,14}(com|io)?", tail in "(sh|curl|nc)[ ]{0,2}[|/:-]?h?") {
+            let p = PATTERNS.as_ref().unwrap();
+            prop_assert!(may_name_host(&text) || !p.url.is_match(&text) && hosts(&p.host, &text).next().is_none());
+            prop_assert!(may_name_account(&text) || overlapping(&p.account, &text).next().is_none());
+            let tail = format!("{text} {tail}");
+            prop_assert_eq!(p.command.is_match(&tail), entities(&tail).iter().any(|e| e.kind == EntityKind::Call));
         }
     }
 }

@@ -44,7 +44,7 @@ fn is_selector(c: char) -> bool {
 #[must_use]
 pub fn hidden(text: &str) -> Hidden {
     let mut found = Hidden::default();
-    if !text.chars().any(is_invisible) {
+    if text.is_ascii() || !text.chars().any(is_invisible) {
         return found;
     }
     let chars: Vec<char> = text.chars().collect();

@@ -43,9 +43,14 @@ pub(super) fn folded(text: &str) -> String {
 #[must_use]
 pub fn norm(text: &str) -> String {
     let folded = folded(text);
-    let quoted: Vec<char> =
-        folded.chars().map(|c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c }).collect();
-    let joined = join_spelled(&quoted);
+    let joined = if text.is_ascii() && !may_be_spelled(folded.as_bytes()) {
+        folded
+    } else if text.is_ascii() {
+        join_spelled(folded.as_bytes())
+    } else {
+        let quote = |c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c };
+        join_spelled(&folded.chars().map(quote).collect::<Vec<char>>())
+    };
     let mut out = String::with_capacity(joined.len());
     for word in joined.split_whitespace() {
         if !out.is_empty() {
@@ -56,16 +61,23 @@ pub fn norm(text: &str) -> String {
     out
 }
 
+/// Two single letters and their spaces: a spelled word has them.
+fn may_be_spelled(text: &[u8]) -> bool {
+    text.windows(SPELLED)
+        .any(|w| w[1] == b' ' && w[3] == b' ' && w[0].is_ascii_alphabetic() && w[2].is_ascii_alphabetic())
+}
+
 /// Joins runs of four or more single letters, one space apart, that touch no other letter.
-fn join_spelled(chars: &[char]) -> String {
-    let letter = |i: usize| chars.get(i).is_some_and(|c| c.is_alphabetic());
+fn join_spelled<C: Copy + Into<char>>(chars: &[C]) -> String {
+    let at = |i: usize| chars.get(i).map(|c| -> char { (*c).into() });
+    let letter = |i: usize| at(i).is_some_and(char::is_alphabetic);
     let mut out = String::with_capacity(chars.len());
     let mut i = 0;
     while i < chars.len() {
         let starts = letter(i) && (i == 0 || !letter(i - 1));
         let mut end = i;
         if starts {
-            while chars.get(end + 1) == Some(&' ') && letter(end + 2) {
+            while at(end + 1) == Some(' ') && letter(end + 2) {
                 end += 2;
             }
             // The last letter may be the first of a word.
@@ -74,10 +86,10 @@ fn join_spelled(chars: &[char]) -> String {
             }
         }
         if starts && !letter(end + 1) && (end - i) / 2 + 1 >= SPELLED {
-            out.extend(chars[i..=end].iter().step_by(2));
+            out.extend(chars[i..=end].iter().step_by(2).map(|c| -> char { (*c).into() }));
             i = end + 1;
         } else {
-            out.push(chars[i]);
+            out.push(chars[i].into());
             i += 1;
         }
     }
@@ -398,6 +410,12 @@ mod tests {
             let (a, b) = (Hashes::new(a), Hashes::new(b));
             prop_assert_eq!(Probe::new(&a).jaccard(&b), a.jaccard(&b));
             prop_assert_eq!(a.shared(&b), b.shared(&a));
+        }
+
+        #[test]
+        fn what_is_not_looked_at_is_not_spelled(text in "[a-c ]{0,16}") {
+            let joined = join_spelled(text.as_bytes());
+            prop_assert!(joined == text || may_be_spelled(text.as_bytes()));
         }
 
         /// Without an automaton or with one: the same words.
