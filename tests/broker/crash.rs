@@ -50,7 +50,7 @@ fn apply_before_commit_goes_red() {
     let Some(mut bench) = Bench::new("early") else { return };
     bench.load(&support::generated(4_000, 200));
     bench.set("MEMSLUICE__SABOTAGE", "apply_before_commit");
-    bench.set("MEMSLUICE__FAILPOINT", "before_commit=error@2");
+    bench.set("MEMSLUICE__FAILPOINT", "before_commit=error@1");
     let outcome = bench.run_quietly(Run::until_end());
     assert!(outcome != Outcome::Exit(0) || !bench.verify().clean(), "state ahead of Kafka must be seen");
 }
