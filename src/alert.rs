@@ -118,7 +118,8 @@ fn extraction() -> AtlasAttack {
 #[must_use]
 pub fn held_write(uid: String, boundary: &Boundary, body: &DecisionBody, at: Millis) -> Attack {
     let blocked = body.verdict == Some(Verdict::Block);
-    let by_score = body.reasons.iter().any(|r| r.starts_with("memsad:"));
+    let by = |filter: &str| body.reasons.iter().any(|r| r.starts_with(filter));
+    let (by_score, by_screen) = (by("memsad:"), by("screen:"));
     let mut data = BTreeMap::new();
     if let Some(input) = &body.input {
         data.insert("input".to_owned(), format!("{}-{}@{}", input.topic, input.partition, input.offset));
@@ -142,8 +143,13 @@ pub fn held_write(uid: String, boundary: &Boundary, body: &DecisionBody, at: Mil
         title: "Suspected memory poisoning",
         kind: "memory-poisoning",
         message: format!("memory write held: {}", body.reasons.join(", ")),
-        analytic: if by_score {
-            ("memsad.reference", "MEMSAD score", 3)
+        analytic: if by_screen {
+            ("screen.floors", "Write screen", 1)
+        } else if by_score {
+            match body.memsad.as_ref().and_then(|m| m.window.as_ref()) {
+                Some(_) => ("memsad.hardened", "MEMSAD score", 3),
+                None => ("memsad.reference", "MEMSAD score", 3),
+            }
         } else {
             ("policy.provenance", "Provenance policy", 1)
         },
@@ -152,6 +158,42 @@ pub fn held_write(uid: String, boundary: &Boundary, body: &DecisionBody, at: Mil
         analyses: body.memsad.as_ref().filter(|_| by_score).map(score_analysis).into_iter().collect(),
         evidences: vec![Evidence { uid: body.id.clone(), data }],
         decision: Some(body.id.clone()),
+        reasons: body.reasons.clone(),
+        parameters: None,
+    }
+    .finish()
+}
+
+/// An allowed write is one of a campaign.
+#[must_use]
+pub fn retracted_write(uid: String, boundary: &Boundary, body: &DecisionBody, at: Millis) -> Attack {
+    let facts = body.retraction.as_ref();
+    let mut data = BTreeMap::new();
+    if let Some(r) = facts {
+        data.insert("input".to_owned(), format!("{}-{}@{}", r.input.topic, r.input.partition, r.input.offset));
+        data.insert("action".to_owned(), r.action.clone());
+    }
+    if let Some(input) = &body.input {
+        data.insert("shown_by".to_owned(), format!("{}-{}@{}", input.topic, input.partition, input.offset));
+    }
+    Draft {
+        uid,
+        boundary,
+        session: None,
+        severity: 3,
+        action: 3,
+        disposition: 19,
+        at,
+        start: at,
+        title: "Stored memory belongs to a campaign",
+        kind: "memory-retraction",
+        message: format!("an allowed memory write is one of a campaign: {}", body.reasons.join(", ")),
+        analytic: ("screen.floors", "Write screen", 1),
+        attack: poisoning(),
+        label: "owasp:ASI06",
+        analyses: Vec::new(),
+        evidences: vec![Evidence { uid: facts.map_or_else(|| body.id.clone(), |r| r.decision.clone()), data }],
+        decision: None,
         reasons: body.reasons.clone(),
         parameters: None,
     }

@@ -13,7 +13,7 @@ use crate::pipeline::{
     Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
-use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet};
+use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet, ScreenCalibration};
 use crate::sink::{Publication, TransactionalProducer, publish};
 use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
@@ -68,6 +68,7 @@ impl Setup {
             dimension: self.config.encoder.dimension,
             partitioned: true,
         })
+        .map(|engine| engine.with_prefixes(embedder.prefixes().clone()))
     }
 
     /// The deployment secret that `run` needs.
@@ -268,6 +269,19 @@ pub fn publish_calibration(setup: &Setup, mut calibration: Calibration) -> Resul
     Ok(calibration)
 }
 
+/// Publishes a calibration of the screen under its next version and puts it in force.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`.
+pub fn publish_screening(setup: &Setup, mut calibration: ScreenCalibration) -> Result<ScreenCalibration> {
+    let what = format!("screen/{}", calibration.scope);
+    calibration.version = latest(setup, Role::Calibrations, &what)? + 1;
+    let value = serde_json::to_vec(&calibration)
+        .map_err(|e| Error::with(Code::Internal, "a calibration can't be written", e))?;
+    announce(setup, Role::Calibrations, &what, calibration.version, value)?;
+    Ok(calibration)
+}
+
 /// Publishes a honeypot set and puts it in force.
 ///
 /// # Errors
@@ -281,14 +295,34 @@ pub fn publish_honeypots(setup: &Setup, mut set: HoneypotSet) -> Result<Honeypot
     Ok(set)
 }
 
-/// Reads that one topic alone: who publishes calibrations need not know the honeypots.
 fn latest(setup: &Setup, role: Role, what: &str) -> Result<u64> {
+    Ok(registry(whole(setup, role)?).latest(what))
+}
+
+/// Everything on the topic of calibrations.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`, `restore_stalled`.
+pub fn calibration_records(setup: &Setup) -> Result<Vec<BroadcastRecord>> {
+    whole(setup, Role::Calibrations)
+}
+
+/// Reads that one topic alone: who publishes calibrations need not know the honeypots.
+fn whole(setup: &Setup, role: Role) -> Result<Vec<BroadcastRecord>> {
     let client = source::client(&setup.config)?;
     source::connect(&client)?;
     let mut only = setup.topology.as_ref().clone();
     only.main.broadcast = vec![role];
-    let (_, whole) = BroadcastReader::start(&client, &only)?;
-    Ok(registry(whole).latest(what))
+    BroadcastReader::start(&client, &only).map(|(_, whole)| whole)
+}
+
+/// Puts a version of a calibration in force; `what` is `memsad/<scope>` or `screen/<scope>`.
+///
+/// # Errors
+/// `broker_unreachable`, `topic_missing`.
+pub fn point(setup: &Setup, what: &str, version: u64) -> Result<()> {
+    let record = pointer(setup, Role::Calibrations, what, version)?;
+    publish(&source::client(&setup.config)?, &[record])
 }
 
 /// What the broadcast topics said at start.
@@ -303,16 +337,17 @@ fn registry(whole: Vec<BroadcastRecord>) -> Registry {
 }
 
 fn announce(setup: &Setup, role: Role, what: &str, version: u64, value: Vec<u8>) -> Result<()> {
-    let client = source::client(&setup.config)?;
-    let topic = setup.topology.name(role).to_owned();
-    let pointer = serde_json::to_vec(&ActivePointer { version })
+    let record = broadcast(setup, role, format!("{what}@{version}"), value);
+    publish(&source::client(&setup.config)?, &[record, pointer(setup, role, what, version)?])
+}
+
+fn pointer(setup: &Setup, role: Role, what: &str, version: u64) -> Result<Publication> {
+    let value = serde_json::to_vec(&ActivePointer { version })
         .map_err(|e| Error::with(Code::Internal, "a pointer can't be written", e))?;
-    let record = |key: String, value: Vec<u8>| Publication {
-        topic: topic.clone(),
-        partition: Some(0),
-        key: key.into_bytes(),
-        value,
-        timestamp: None,
-    };
-    publish(&client, &[record(format!("{what}@{version}"), value), record(format!("active/{what}"), pointer)])
+    Ok(broadcast(setup, role, format!("active/{what}"), value))
+}
+
+fn broadcast(setup: &Setup, role: Role, key: String, value: Vec<u8>) -> Publication {
+    let topic = setup.topology.name(role).to_owned();
+    Publication { topic, partition: Some(0), key: key.into_bytes(), value, timestamp: None }
 }

@@ -8,13 +8,14 @@ use sha2::{Digest, Sha256};
 use crate::clock::{Millis, rfc3339};
 use crate::config::Backend;
 use crate::decode::{self, Rules};
-use crate::embed::{Embedder, Encoded};
+use crate::embed::{Embedder, Encoded, Purpose};
 use crate::error::{Code, Error, Result};
 use crate::files::Lines;
 use crate::schema::{Boundary, Calibration, Op, Scope, Vector};
-use crate::score::{FitInput, History, fit};
+use crate::score::{FitInput, HardenedInput, History, Keys, Limits, Row, Sampled, Window, fit, fit_hardened};
+use crate::screen::source_id;
 use crate::source::Fetched;
-use crate::topology::{Role, Topology};
+use crate::topology::{Form, Role, Topology};
 
 /// A text with its record time and, where the record brought one, its vector.
 #[derive(Debug, Clone)]
@@ -25,6 +26,10 @@ pub struct Sample {
     pub at: Millis,
     /// Vector of the producer.
     pub vector: Option<Vector>,
+    /// Who asked or wrote it.
+    pub keys: Keys,
+    /// Source of a write.
+    pub source: String,
 }
 
 /// Samples of each boundary.
@@ -70,11 +75,15 @@ impl Samples {
                 .ok()
                 .filter(|r| !r.background && (r.query.is_some() || r.embedding.is_some()))
                 .map(|r| {
-                    let sample = Sample { text: r.query.unwrap_or_default(), at, vector: r.embedding };
+                    let keys = Keys::of(Some(&r.principal), Some(&r.session_id), r.output_id.as_deref());
+                    let text = r.query.unwrap_or_default();
+                    let sample = Sample { text, at, vector: r.embedding, keys, source: String::new() };
                     self.queries.entry(r.boundary).or_default().push(sample);
                 }),
             _ => decode::write(record, &rules).ok().filter(|w| w.op != Op::Delete).map(|w| {
-                let sample = Sample { text: w.content, at, vector: w.embedding };
+                let source = source_id(&w, Role::MemoryWrites.as_str());
+                let keys = Keys::of(w.principal.as_deref(), w.session_id.as_deref(), w.output_id.as_deref());
+                let sample = Sample { text: w.content, at, vector: w.embedding, keys, source };
                 let target = if is_poison { &mut self.poison } else { &mut self.writes };
                 target.entry(w.boundary).or_default().push(sample);
             }),
@@ -88,7 +97,8 @@ impl Samples {
     }
 }
 
-/// Fits a boundary's calibration on a window of at most `memsad.history` queries.
+/// Fits a boundary's calibration in the form that the topology names, on a window of at most `memsad.history`
+/// queries.
 ///
 /// # Errors
 /// `calibration_too_small`, `calibration_no_queries`, `encoder_failed`.
@@ -101,21 +111,24 @@ pub fn fit_boundary(
     backend: Backend,
     mut progress: impl FnMut(),
 ) -> Result<Calibration> {
+    if topology.main.memsad.form == Form::Hardened {
+        return fit_boundary_hardened(samples, boundary, version, topology, embedder, backend, progress);
+    }
     let of = |map: &BTreeMap<Boundary, Vec<Sample>>| map.get(boundary).cloned().unwrap_or_default();
     let (writes, queries, poison) = (of(&samples.writes), of(&samples.queries), of(&samples.poison));
     let memsad = &topology.main.memsad;
     let newest = window(&queries, &writes, memsad.history);
-    let mut encode = |samples: &[Sample]| vectors(samples, embedder, backend, &mut progress);
-    let query_vectors = encode(newest)?;
-    let benign = encode(&writes)?;
-    let poison = encode(&poison)?;
+    let mut encode = |samples: &[Sample], purpose| vectors(samples, purpose, embedder, backend, &mut progress);
+    let query_vectors = encode(newest, Purpose::Query)?;
+    let benign = encode(&writes, Purpose::Passage)?;
+    let poison = encode(&poison, Purpose::Passage)?;
     let prefix = random_words(boundary.as_str());
     let triggered: Vec<Sample> = writes
         .iter()
         .filter(|w| w.vector.is_none())
-        .map(|w| Sample { text: format!("{prefix} {}", w.text), at: w.at, vector: None })
+        .map(|w| Sample { text: format!("{prefix} {}", w.text), ..w.clone() })
         .collect();
-    let triggered = if backend == Backend::Precomputed { Vec::new() } else { encode(&triggered)? };
+    let triggered = if backend == Backend::Precomputed { Vec::new() } else { encode(&triggered, Purpose::Passage)? };
     let dimension = query_vectors.first().or(benign.first()).map_or(1, |v| v.as_slice().len());
     let mut history = History::new(dimension, memsad.history);
     query_vectors.iter().for_each(|v| {
@@ -135,6 +148,56 @@ pub fn fit_boundary(
     })
 }
 
+fn fit_boundary_hardened(
+    samples: &Samples,
+    boundary: &Boundary,
+    version: u64,
+    topology: &Topology,
+    embedder: &Embedder,
+    backend: Backend,
+    mut progress: impl FnMut(),
+) -> Result<Calibration> {
+    let of = |map: &BTreeMap<Boundary, Vec<Sample>>| map.get(boundary).cloned().unwrap_or_default();
+    let (mut writes, queries, poison) = (of(&samples.writes), of(&samples.queries), of(&samples.poison));
+    writes.sort_by_key(|w| w.at);
+    let m = &topology.main.memsad;
+    let mut encode = |samples: &[Sample], purpose| vectors(samples, purpose, embedder, backend, &mut progress);
+    // More than the window holds, since copies and floods leave it.
+    let asked = window(&queries, &writes, m.history.saturating_mul(4));
+    // Each moves the window at once: the fit is as of the last.
+    let limits = Limits { settle: 1, ..Limits::of(m) };
+    let mut history = Window::new(limits);
+    for (q, vector) in asked.iter().zip(encode(asked, Purpose::Query)?) {
+        history.push(q.at, q.keys, vector);
+    }
+    history.finish();
+    let prefix = random_words(boundary.as_str());
+    let with_prefix = |w: &Sample| Sample { text: format!("{prefix} {}", w.text), ..w.clone() };
+    let texts: Vec<Sample> = writes.iter().filter(|w| w.vector.is_none()).map(with_prefix).collect();
+    let mut prefixed = encode(&texts, Purpose::Passage)?.into_iter();
+    let benign = encode(&writes, Purpose::Passage)?;
+    let sampled = writes.iter().zip(benign).map(|(w, vector)| Sampled {
+        row: Row { keys: w.keys, vector },
+        source: w.source.clone(),
+        prefixed: if w.vector.is_none() { prefixed.next() } else { None },
+    });
+    let rows = |of: &[Sample], vectors: Vec<Vector>| -> Vec<Row> {
+        of.iter().zip(vectors).map(|(s, vector)| Row { keys: s.keys, vector }).collect()
+    };
+    let benign = sampled.collect();
+    let poison = rows(&poison, encode(&poison, Purpose::Passage)?);
+    fit_hardened(HardenedInput {
+        scope: &Scope::Boundary(boundary.clone()),
+        version,
+        memsad: m,
+        window: &history,
+        benign,
+        poison: &poison,
+        encoder: embedder.identity(),
+        as_of: rfc3339(writes.iter().map(|w| w.at).max().unwrap_or_default()),
+    })
+}
+
 /// The newest queries that were there when the newest benign write came; where the writes are older than
 /// every query, the oldest queries. Queries of the time that is to be judged would only widen the fit.
 fn window<'a>(queries: &'a [Sample], writes: &[Sample], size: usize) -> &'a [Sample] {
@@ -147,11 +210,13 @@ fn window<'a>(queries: &'a [Sample], writes: &[Sample], size: usize) -> &'a [Sam
 
 fn vectors(
     samples: &[Sample],
+    purpose: Purpose,
     embedder: &Embedder,
     backend: Backend,
     progress: &mut impl FnMut(),
 ) -> Result<Vec<Vector>> {
-    let missing: Vec<String> = samples.iter().filter(|s| s.vector.is_none()).map(|s| s.text.clone()).collect();
+    let text = |s: &Sample| embedder.prefixes().text(purpose, &s.text);
+    let missing: Vec<String> = samples.iter().filter(|s| s.vector.is_none()).map(text).collect();
     if backend == Backend::Precomputed && !missing.is_empty() {
         return Err(Error::new(
             Code::EncoderFailed,

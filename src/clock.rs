@@ -1,7 +1,7 @@
 //! Wall time, in one place. Decisions use record time only; wall time paces commits and marks when
 //! something was recorded, and is never part of a canonical body.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Milliseconds since the Unix epoch.
 pub type Millis = i64;
@@ -17,6 +17,13 @@ pub fn wall_millis() -> Millis {
 #[must_use]
 pub fn monotonic() -> Instant {
     Instant::now()
+}
+
+/// Time that this thread has run: what others do on the machine is not in it.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// RFC 3339 in UTC; out-of-range values are clamped to what the calendar can say.

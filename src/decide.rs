@@ -1,7 +1,8 @@
-//! Signals to verdict. Policy first; either filter alone can hold a write; MEMSAD never blocks. Pure.
+//! Signals to verdict. Policy first; either filter alone can hold a write; the screen alone blocks, MEMSAD never
+//! does. Pure.
 
 use crate::policy::Ruling;
-use crate::schema::{MemsadFacts, MemsadStatus, Verdict};
+use crate::schema::{MemsadFacts, MemsadStatus, ScreenFacts, ScreenStatus, Verdict};
 use crate::topology::{Posture, PostureKind};
 
 /// What embedding came to.
@@ -13,6 +14,8 @@ pub enum Embedding {
     Whole,
     /// A vector of the text's beginning.
     Truncated,
+    /// A vector of a text whose script the encoder doesn't know.
+    Uncovered,
     /// The encoder failed.
     Failed,
 }
@@ -30,7 +33,13 @@ pub struct Outcome {
 
 /// Decides.
 #[must_use]
-pub fn decide(ruling: &Ruling, memsad: Option<&MemsadFacts>, embedding: Embedding, posture: &Posture) -> Outcome {
+pub fn decide(
+    ruling: &Ruling,
+    memsad: Option<&MemsadFacts>,
+    screen: Option<&ScreenFacts>,
+    embedding: Embedding,
+    posture: &Posture,
+) -> Outcome {
     let mut outcome = Outcome { verdict: ruling.verdict, reasons: Vec::new(), flags: Vec::new() };
     if ruling.verdict != Verdict::Allow {
         outcome.reasons.push(format!("policy:{}", ruling.rule.as_deref().unwrap_or("default")));
@@ -39,12 +48,22 @@ pub fn decide(ruling: &Ruling, memsad: Option<&MemsadFacts>, embedding: Embeddin
         outcome.reasons.push("memsad:above_threshold".to_owned());
         outcome.verdict = outcome.verdict.max(Verdict::Quarantine);
     }
+    if let Some(s) = screen.filter(|s| s.status != ScreenStatus::Shadow && s.verdict != Verdict::Allow) {
+        outcome.reasons.extend(s.floors.iter().map(|floor| format!("screen:{floor}")));
+        outcome.verdict = outcome.verdict.max(s.verdict);
+    }
     match embedding {
         Embedding::Truncated => apply(posture.on_truncation, "truncated", &mut outcome),
+        Embedding::Uncovered => apply(posture.on_truncation, "unknown_script", &mut outcome),
         Embedding::Failed => apply(posture.on_error, "fallback_encoder_failed", &mut outcome),
         Embedding::None | Embedding::Whole => {}
     }
     outcome
+}
+
+/// The end of a text was not screened.
+pub fn cut(posture: &Posture, outcome: &mut Outcome) {
+    apply(posture.on_truncation, "screen_cut", outcome);
 }
 
 fn apply(posture: PostureKind, flag: &str, outcome: &mut Outcome) {
@@ -75,6 +94,8 @@ mod tests {
     fn memsad(flagged: bool, status: MemsadStatus) -> MemsadFacts {
         MemsadFacts {
             calibration: None,
+            certificate: None,
+            conformal: None,
             flagged,
             m: 1,
             s_comb: 0,
@@ -83,6 +104,31 @@ mod tests {
             statistic: "max".into(),
             status,
             threshold: None,
+            window: None,
+        }
+    }
+
+    fn screen(verdict: Verdict, status: ScreenStatus) -> ScreenFacts {
+        let floors = if verdict == Verdict::Allow { vec![] } else { vec!["payload".to_owned()] };
+        ScreenFacts {
+            b: 0,
+            c: 0,
+            c_counts: true,
+            calibration: None,
+            classes: vec![],
+            d: 0,
+            floors,
+            form: "text".into(),
+            hidden: 0,
+            j: 0,
+            lexicon: "1".into(),
+            of: None,
+            p: 0,
+            rank: None,
+            status,
+            unseen_calls: 0,
+            unseen_sinks: 0,
+            verdict,
         }
     }
 
@@ -90,30 +136,36 @@ mod tests {
         Posture { on_error: kind, on_truncation: kind, hold_deadline: std::time::Duration::ZERO }
     }
 
-    /// Every combination: a verdict is the strictest of its parts, and only enforced parts count.
+    /// Every combination: a verdict is the strictest of its parts, only enforced parts count, and each part that
+    /// holds has its reason.
     #[test]
     fn verdict_table() {
-        for policy in [Verdict::Allow, Verdict::Quarantine, Verdict::Block] {
-            for flagged in [false, true] {
-                for status in [MemsadStatus::Enforced, MemsadStatus::Shadow, MemsadStatus::Uncalibrated] {
-                    for embedding in [Embedding::None, Embedding::Whole, Embedding::Truncated, Embedding::Failed] {
-                        for kind in [PostureKind::Quarantine, PostureKind::PassMarked, PostureKind::Hold] {
-                            let o = decide(&ruling(policy), Some(&memsad(flagged, status)), embedding, &posture(kind));
-                            let by_memsad = flagged && status == MemsadStatus::Enforced;
-                            let by_posture = matches!(embedding, Embedding::Truncated | Embedding::Failed)
-                                && kind != PostureKind::PassMarked;
-                            let wanted = if by_memsad || by_posture { policy.max(Verdict::Quarantine) } else { policy };
-                            assert_eq!(o.verdict, wanted);
-                            assert_eq!(
-                                o.reasons.len(),
-                                usize::from(policy != Verdict::Allow)
-                                    + usize::from(by_memsad)
-                                    + usize::from(by_posture)
-                            );
-                            assert_eq!(o.verdict == Verdict::Allow, o.reasons.is_empty());
-                        }
+        let verdicts = [Verdict::Allow, Verdict::Quarantine, Verdict::Block];
+        let embeddings = [Embedding::None, Embedding::Whole, Embedding::Truncated, Embedding::Failed];
+        let statuses = [MemsadStatus::Enforced, MemsadStatus::Shadow, MemsadStatus::Uncalibrated];
+        let screens = [ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated];
+        let mut parts = Vec::new();
+        for policy in verdicts {
+            for (flagged, status) in [false, true].into_iter().flat_map(|f| statuses.map(|s| (f, s))) {
+                for (screened, counts) in verdicts.into_iter().flat_map(|v| screens.map(|s| (v, s))) {
+                    for embedding in embeddings {
+                        parts.push((policy, memsad(flagged, status), screen(screened, counts), embedding));
                     }
                 }
+            }
+        }
+        for (policy, m, s, embedding) in parts {
+            for kind in [PostureKind::Quarantine, PostureKind::PassMarked, PostureKind::Hold] {
+                let o = decide(&ruling(policy), Some(&m), Some(&s), embedding, &posture(kind));
+                let by_memsad = m.flagged && m.status == MemsadStatus::Enforced;
+                let by_posture =
+                    matches!(embedding, Embedding::Truncated | Embedding::Failed) && kind != PostureKind::PassMarked;
+                let by_screen = if s.status == ScreenStatus::Shadow { Verdict::Allow } else { s.verdict };
+                let held = if by_memsad || by_posture { Verdict::Quarantine } else { Verdict::Allow };
+                assert_eq!(o.verdict, policy.max(by_screen).max(held));
+                let reasons = [policy != Verdict::Allow, by_memsad, by_screen != Verdict::Allow, by_posture];
+                assert_eq!(o.reasons.len(), reasons.iter().filter(|r| **r).count());
+                assert_eq!(o.verdict == Verdict::Allow, o.reasons.is_empty());
             }
         }
     }

@@ -39,6 +39,12 @@ pub struct Write {
     pub principal: Option<String>,
     /// Session.
     pub session_id: Option<String>,
+    /// The agent's answer that caused it.
+    pub output_id: Option<String>,
+    /// The component that wrote it.
+    pub written_by: Option<String>,
+    /// Where it came from.
+    pub source_ref: Option<String>,
     /// Declared end.
     pub expires_at: Option<Millis>,
     /// Vector of the producer.
@@ -112,6 +118,9 @@ pub fn write(fetched: &Fetched, rules: &Rules) -> Result<Write> {
         origin,
         principal: optional_id(raw.principal, "principal")?,
         session_id: optional_id(raw.session_id, "session_id")?,
+        output_id: raw.output_id.filter(|o| valid_id(o)).map(Cow::into_owned),
+        written_by: raw.written_by.map(Cow::into_owned),
+        source_ref: raw.source_ref.map(Cow::into_owned),
         expires_at: optional_time(raw.expires_at.as_deref(), "expires_at")?,
         embedding: raw.embedding.map(|e| vector(&e, rules.dimension)).transpose()?,
     })
@@ -212,6 +221,9 @@ fn delete_by_null(fetched: &Fetched, rules: &Rules) -> Result<Write> {
         origin: Origin::External,
         principal: None,
         session_id: None,
+        output_id: None,
+        written_by: None,
+        source_ref: None,
         expires_at: None,
         embedding: None,
     })

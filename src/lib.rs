@@ -2,7 +2,7 @@
 //! be written and what was read.
 //!
 //! ```text
-//! source -> decode -> breaker -> policy -> embed -> score -> decide -> sink
+//! source -> decode -> breaker -> policy -> embed -> score -> screen -> decide -> sink
 //!              \-> session -> sprt -> alert ---------------------------^
 //! ```
 //!
@@ -29,6 +29,8 @@ pub mod embed;
 
 pub mod score;
 
+pub mod screen;
+
 pub mod decide;
 
 pub mod session;
@@ -45,13 +47,23 @@ pub mod files;
 
 pub mod calibrate;
 
+pub mod screening;
+
 pub mod scan;
+
+pub mod evaluate;
 
 pub mod agreement;
 
 pub mod app;
 
+pub mod published;
+
 pub mod inspect;
+
+pub mod verify;
+
+pub mod measure;
 
 pub mod dlq;
 

@@ -298,6 +298,8 @@ impl Work<'_> {
                 before: inputs().filter_map(|i| Some((i.topic.clone(), i.before?))).collect(),
                 outputs,
             }),
+            retraction: None,
+            screen: None,
             source: None,
             store: None,
             tenant: None,

@@ -120,7 +120,7 @@ impl Scan<'_> {
                     self.pending.admit(unit, pending, Some(None));
                 }
                 Embeds::Given(vector) => {
-                    self.pending.admit(unit, pending, Some(Some(Ok(Encoded { vector, truncated: false }))));
+                    self.pending.admit(unit, pending, Some(Some(Ok(Encoded::given(vector)))));
                 }
                 Embeds::Text(text) => {
                     let ticket = self.pending.admit(unit, pending, None);

@@ -15,13 +15,14 @@ use memsluice::pipeline::{Engine, EngineSettings, Registry};
 use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
-    Activation, Attack, Boundary, Calibration, ChainLink, ContentFacts, DeadLetterStub, Decision, DecisionBody,
-    DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus, Meta, PolicyFacts,
-    RawRetrieval, RawWrite, ResetFacts, Review, SourceFacts, Verdict, Versions, canonical, document, names,
+    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
+    Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
+    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, ScreenCalibration, ScreenFacts,
+    ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
-use memsluice::topology::{Role, Topology, describe, dot};
+use memsluice::topology::{Form, Role, Topology, describe, dot};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -133,8 +134,18 @@ fn take(name: &str, bytes: &[u8]) -> Result<Value, &'static str> {
             let mut registry = Registry::default();
             registry.apply(Role::Calibrations, key.as_bytes(), Some(bytes)).map_err(|e| e.code().name())?;
             let known = known.unwrap();
-            assert_eq!(registry.calibration(&known.scope, known.version), Some(&known));
+            let found = registry.calibration(&known.scope, known.version).map(|c| &c.record);
+            assert_eq!(found, Some(&known));
             typed::<Calibration>(bytes)
+        }
+        "screen-calibration" => {
+            let known: Option<ScreenCalibration> = serde_json::from_slice(bytes).ok();
+            let key = known.as_ref().map_or("screen/*@1".to_owned(), |c| format!("screen/{}@{}", c.scope, c.version));
+            let mut registry = Registry::default();
+            registry.apply(Role::Calibrations, key.as_bytes(), Some(bytes)).map_err(|e| e.code().name())?;
+            let known = known.unwrap();
+            assert!(registry.screening(&known.scope, known.version).is_some());
+            typed::<ScreenCalibration>(bytes)
         }
         "meta" => typed::<Meta>(bytes),
         "review" => typed::<Review>(bytes),
@@ -165,7 +176,7 @@ fn valid_examples_pass_schema_and_type() {
             check(&written, &format!("{}, written again", file.display()));
             let again = take(name, &serde_json::to_vec(&written).unwrap()).unwrap();
             assert_eq!(again, written, "{}", file.display());
-            if matches!(*name, "decision" | "attack" | "dead-letter" | "calibration") {
+            if matches!(*name, "decision" | "attack" | "dead-letter" | "calibration" | "screen-calibration") {
                 assert_eq!(written, value, "{}: the type loses something", file.display());
             }
         }
@@ -272,22 +283,67 @@ fn integer() -> impl Strategy<Value = i64> {
     prop_oneof![-9..9_i64, -(1_i64 << 53)..=1 << 53]
 }
 
+fn hardened() -> impl Strategy<Value = (Certificate, ConformalFacts, WindowFacts)> {
+    let tail = || (any::<u32>(), prop::option::of(integer())).prop_map(|(rank, threshold)| Tail { rank, threshold });
+    let conformal = (tail(), tail(), tail(), any::<u32>(), any::<u32>());
+    let window = (odd(), any::<u32>(), 0..=1_u64 << 53);
+    let counts = (any::<u32>(), prop::option::of(any::<u32>()), any::<u32>(), any::<u32>());
+    let rest = (prop::option::of(integer()), prop::option::of(any::<bool>()), prop::option::of(0..=1_u64 << 53));
+    (conformal, window, counts, rest).prop_map(
+        |((comb, max, mean, level, of), (digest, excluded, version), counts, (nearest, paper_condition, radius))| {
+            let (contrast, coverage, lipschitz, stored) = counts;
+            (
+                Certificate { contrast, coverage, k: 5, lipschitz, nearest, paper_condition, radius, stored },
+                ConformalFacts { comb, level, max, mean, of },
+                WindowFacts { digest, excluded, version },
+            )
+        },
+    )
+}
+
 fn memsad() -> impl Strategy<Value = MemsadFacts> {
     let status = prop::sample::select(vec![MemsadStatus::Enforced, MemsadStatus::Shadow, MemsadStatus::Uncalibrated]);
     let scores = (integer(), integer(), integer(), prop::option::of(integer()));
-    (prop::option::of(odd()), any::<bool>(), any::<u32>(), scores, odd(), status).prop_map(
-        |(calibration, flagged, m, (s_comb, s_max, s_mean, threshold), statistic, status)| MemsadFacts {
-            calibration,
-            flagged,
-            m,
-            s_comb,
-            s_max,
-            s_mean,
-            statistic,
-            status,
-            threshold,
+    let hardened = prop::option::of(hardened());
+    (prop::option::of(odd()), any::<bool>(), any::<u32>(), scores, odd(), status, hardened).prop_map(
+        |(calibration, flagged, m, (s_comb, s_max, s_mean, threshold), statistic, status, hardened)| {
+            let (certificate, conformal, window) =
+                hardened.map_or((None, None, None), |(a, b, c)| (Some(a), Some(b), Some(c)));
+            MemsadFacts {
+                calibration,
+                certificate,
+                conformal,
+                flagged,
+                m,
+                s_comb,
+                s_max,
+                s_mean,
+                statistic,
+                status,
+                threshold,
+                window,
+            }
         },
     )
+}
+
+prop_compose! {
+    fn screen()(
+        (b, hidden, j, unseen_calls, unseen_sinks) in any::<(u32, u32, u32, u32, u32)>(),
+        (c, d, p) in (0..=1_u64 << 53, 0..=1_u64 << 53, 0..=1_u64 << 53),
+        (of, rank) in any::<(Option<u32>, Option<u32>)>(),
+        c_counts in any::<bool>(),
+        calibration in prop::option::of(odd()),
+        (classes, floors) in (prop::collection::vec(odd(), 0..3), prop::collection::vec(odd(), 0..3)),
+        (form, lexicon) in (odd(), odd()),
+        status in prop::sample::select(vec![ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated]),
+        verdict in prop::sample::select(vec![Verdict::Allow, Verdict::Quarantine, Verdict::Block]),
+    ) -> ScreenFacts {
+        ScreenFacts {
+            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, status,
+            unseen_calls, unseen_sinks, verdict,
+        }
+    }
 }
 
 prop_compose! {
@@ -321,6 +377,12 @@ prop_compose! {
                 before: BTreeMap::from([("a".to_owned(), 1)]),
                 outputs: BTreeMap::from([("b".to_owned(), 2), ("a".to_owned(), 3)]),
             }),
+            retraction: present[2].then(|| RetractionFacts {
+                action: t(0),
+                decision: t(1),
+                input: InputRef { offset: number(1), partition, topic: t(2) },
+            }),
+            screen: None,
             source: present[4].then(|| SourceFacts { basis: t(5), origin: t(6), principal: m(5), session_id: m(6) }),
             store: m(7),
             tenant: m(0),
@@ -335,13 +397,14 @@ prop_compose! {
     fn body()(
         facts in facts(),
         memsad in prop::option::of(memsad()),
+        screen in prop::option::of(screen()),
         // Topic names are ASCII, so the map's byte order is the order of RFC 8785.
         input_vector in prop::collection::btree_map("[A-Za-z0-9._-]{1,12}", integer(), 0..4),
         verdict in prop::option::of(prop::sample::select(vec![
             Verdict::Allow, Verdict::Redact, Verdict::Quarantine, Verdict::Block, Verdict::DeadLetter,
         ])),
     ) -> DecisionBody {
-        DecisionBody { memsad, input_vector, verdict, ..facts }
+        DecisionBody { memsad, screen, input_vector, verdict, ..facts }
     }
 }
 
@@ -404,7 +467,10 @@ impl Marked {
     fn run(&self) -> Vec<Output> {
         let settings = Encoder { backend: Backend::Hash, ..Encoder::default() };
         let embedder = Embedder::start(&settings).unwrap();
-        let topology = Arc::new(Topology::sample().unwrap());
+        // A form that needs no more writes than the demo has.
+        let mut topology = Topology::sample().unwrap();
+        topology.main.memsad.form = Form::Reference;
+        let topology = Arc::new(topology);
         let input = ScanInput { writes: vec![self.file("writes.jsonl")], queries: vec![self.file("retrievals.jsonl")] };
         let samples = Samples::read(&[self.file("calibrate.jsonl")], &input.queries, &[], settings.dimension).unwrap();
         let mut registry = Registry::default();
@@ -605,7 +671,7 @@ fn ids_repeat_and_differ_by_kind() {
     // Made with Python: uuid5(uuid5(NAMESPACE_URL, "memsluice:memsluice"), "memory-writes\n3\n250\n0\ndecision").
     assert_eq!(id(IdKind::Decision), "a5309dfa-a439-5190-b19a-ab1d8f3174f6");
     assert_eq!(id(IdKind::Finding), "71e5b223-b8ef-59f7-91eb-eec05f9e54cb");
-    let kinds = [IdKind::Decision, IdKind::Finding, IdKind::Activation, IdKind::Event];
+    let kinds = [IdKind::Decision, IdKind::Finding, IdKind::Activation, IdKind::Event, IdKind::Retraction];
     for kind in kinds {
         assert_eq!(id(kind), Ids::new("memsluice").of_input("memory-writes", 3, 250, 0, kind));
     }

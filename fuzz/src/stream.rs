@@ -12,6 +12,8 @@ use memsluice::inspect::Names;
 use memsluice::pipeline::{Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::policy::Policy;
 use memsluice::schema::Vector;
+use memsluice::score::{QueryValue, StoredValue, WindowMark};
+use memsluice::screen::{Entry, Slot};
 use memsluice::session::SessionState;
 use memsluice::source::{At, Fetched};
 use memsluice::state::{
@@ -84,7 +86,7 @@ fn run(engine: &Engine, store: MemoryStore, registry: &Registry, records: impl I
             Embeds::Given(vector) => Some(vector),
             Embeds::Text(_) => Vector::from_f64(&[1.0, 0.5, 0.0, -0.5]),
         };
-        let embedded = vector.map(|vector| Ok(Encoded { vector, truncated: false }));
+        let embedded = vector.map(|vector| Ok(Encoded::given(vector)));
         if engine.finish(pending, embedded, &mut unit, &mut state, registry).is_err() {
             return;
         }
@@ -93,10 +95,13 @@ fn run(engine: &Engine, store: MemoryStore, registry: &Registry, records: impl I
     }
 }
 
+/// The source of the records of `p-1`.
+const SOURCE: &str = "ff54176bb32423949942d0738c6341fd";
+
 /// Whether a value of a kind can be read, as a start, a restore or a record would.
 fn readable(kind: Kind, value: &[u8]) -> bool {
     match kind {
-        Kind::Meta | Kind::SessionExpiry => true,
+        Kind::Meta | Kind::SessionExpiry | Kind::SourceExpiry | Kind::Entity => true,
         Kind::Offsets => decode::<Positions>(value).is_ok_and(|p| decode::<Positions>(&encode(&p)).is_ok()),
         Kind::Unit => decode::<UnitMeta>(value).is_ok(),
         Kind::Boundary => decode::<i64>(value).is_ok(),
@@ -106,6 +111,10 @@ fn readable(kind: Kind, value: &[u8]) -> bool {
         Kind::Topic => decode::<String>(value).is_ok(),
         Kind::Circuit => decode::<Circuit>(value).is_ok(),
         Kind::Held => decode::<()>(value).is_ok(),
+        Kind::Query => decode::<QueryValue>(value).is_ok(),
+        Kind::Window => decode::<(WindowMark, u64)>(value).is_ok(),
+        Kind::Stored => decode::<StoredValue>(value).is_ok(),
+        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.slot.seq < u64::MAX)),
     }
 }
 
@@ -138,7 +147,11 @@ pub fn changelog(data: &[u8]) {
 
 fn remake(parts: &[String], number: Option<u64>, kind: Kind, partition: i32) -> Vec<u8> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let head = if number.is_some() { 1 } else { parts.len() };
+    let head = match (kind, number) {
+        (Kind::SourceSlot, _) => 2,
+        (_, Some(_)) => 1,
+        (_, None) => parts.len(),
+    };
     key(kind, partition, &parts[..head], number, &parts[head..])
 }
 
@@ -151,7 +164,7 @@ pub fn state(data: &[u8]) {
     while !bytes.is_empty() && changes.len() < 12 {
         let (what, number) = (bytes.byte(), u64::from(bytes.byte()));
         let at = |kind: Kind, parts: &[&str]| key(kind, UNIT, parts, None, &[]);
-        let key = match what % 9 {
+        let key = match what % 15 {
             0 => at(Kind::Unit, &[]),
             1 => at(Kind::Boundary, &[boundary]),
             2 => key(Kind::HistorySlot, UNIT, &[boundary], Some(number), &[]),
@@ -160,6 +173,12 @@ pub fn state(data: &[u8]) {
             5 => at(Kind::Active, &[if number % 2 == 0 { "memsad/*" } else { "honeypots/acme/support" }]),
             6 => at(Kind::Circuit, &[if number % 2 == 0 { "memory-writes/acme/support/principal:p-1" } else { "x" }]),
             7 => key(Kind::Held, UNIT, &["memory-writes/own/acme/support/m-1"], Some(number), &[]),
+            8 => key(Kind::SourceSlot, UNIT, &[boundary, SOURCE], Some(number), &[]),
+            9 => key(Kind::SourceExpiry, UNIT, &[boundary], Some(number << 56), &[SOURCE]),
+            10 => key(Kind::Entity, UNIT, &[boundary], Some(number), &[]),
+            11 => key(Kind::Query, UNIT, &[boundary], Some(number), &[]),
+            12 => at(Kind::Window, &[boundary]),
+            13 => key(Kind::Stored, UNIT, &[boundary], Some(number), &[]),
             _ => [prefix(Kind::Held, UNIT).as_slice(), bytes.chunk()].concat(),
         };
         let mut value = vec![1];

@@ -37,6 +37,9 @@ pub fn policy(data: &[u8]) {
         origin: Origin::UserInput,
         principal: None,
         session_id: None,
+        output_id: None,
+        written_by: None,
+        source_ref: None,
         expires_at: None,
         embedding: None,
     };

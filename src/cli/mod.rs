@@ -5,8 +5,12 @@ mod calibrate;
 mod check;
 mod demo;
 mod dlq;
+mod encoder;
+mod evaluate;
 mod honeypots;
+mod kernel;
 mod out;
+mod published;
 mod render;
 mod reset;
 mod run;
@@ -15,6 +19,7 @@ mod schema;
 mod state;
 mod topology;
 mod upgrade;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,14 +59,22 @@ enum Command {
     Scan(scan::ScanArgs),
     /// Fit and publish thresholds.
     Calibrate(calibrate::CalibrateArgs),
+    /// Measure attacks against defenses, with controls and intervals.
+    Evaluate(evaluate::EvaluateArgs),
     /// Load the honeypot registry.
     Honeypots(honeypots::HoneypotsArgs),
     /// Look at dead letters, send them again, or give them up.
     Dlq(dlq::DlqArgs),
     /// Look at the local state, or check it against the changelog.
     State(state::StateArgs),
+    /// Recompute what a decision says.
+    Verify(verify::VerifyArgs),
     /// Put offsets, state and local folder of the application back to a start.
     Reset(reset::ResetArgs),
+    /// Compare encoders: margin, drift, and what batches change.
+    Encoder(encoder::EncoderArgs),
+    /// Time scoring kernels.
+    Kernel(kernel::KernelArgs),
     /// Show the main job on sample data.
     Demo(demo::DemoArgs),
 }
@@ -109,10 +122,14 @@ pub fn main() -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
         Command::Honeypots(args) => honeypots::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Reset(args) => reset::run(&args),
+        Command::Encoder(args) => encoder::run(&args),
+        Command::Kernel(args) => kernel::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match result {

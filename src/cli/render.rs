@@ -30,6 +30,7 @@ fn decision(d: &Decision, all: bool) -> Result<()> {
         return out::line(&format!("in force    {}@{}", a.what, a.version));
     }
     let word = match b.verdict {
+        _ if b.kind == DecisionKind::Retraction => "TAKEN BACK",
         Some(Verdict::Allow) if !all => return Ok(()),
         Some(Verdict::Allow) => "allowed",
         Some(Verdict::Redact) => "redacted",

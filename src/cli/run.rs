@@ -11,6 +11,7 @@ use crate::config::{Config, Sabotage};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{RunOptions, Summary};
+use crate::score::kernel;
 use crate::state::Progress;
 use crate::telemetry::{self, health, metrics};
 
@@ -48,6 +49,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         "sprt: an attack at p1 is flagged with probability {:.4} after {:.1} observations, benign use at p0 with {:.5} (exact)",
         attack.upper, attack.rounds, benign.upper
     ));
+    kernel::choose(&setup.config.score)?;
     let embedder = Embedder::start(&setup.config.encoder)?;
     out::note(&format!("encoder: {}", embedder.identity()));
     let stop = stop_on_signal()?;

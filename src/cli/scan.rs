@@ -12,9 +12,11 @@ use crate::config::Secret;
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::files::{read_honeypots, total_bytes};
-use crate::pipeline::Registry;
+use crate::pipeline::{Engine, Registry};
 use crate::scan::{ScanInput, scan};
-use crate::schema::Calibration;
+use crate::schema::{Boundary, Calibration, Decision, Scope, ScreenCalibration};
+use crate::score::kernel;
+use crate::screening::{self, fit_screen};
 use crate::topology::Role;
 
 #[derive(Debug, Args)]
@@ -45,15 +47,7 @@ pub(super) struct ScanArgs {
 }
 
 pub(super) fn run(args: &ScanArgs) -> Result<()> {
-    let mut setup = args.common.setup()?;
-    Arc::make_mut(&mut setup.topology).without_repartition();
-    let secret = match &setup.config.secret_file {
-        Some(path) => Secret::from_file(path)?,
-        None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,
-    };
-    let embedder = Embedder::start(&setup.config.encoder)?;
-    let registry = registry(args, &setup, &embedder)?;
-    let engine = setup.engine(secret, &embedder)?;
+    let (engine, embedder, registry) = prepare(args)?;
     let input = ScanInput { writes: args.writes.clone(), queries: args.queries.clone() };
     let bar = out::progress(total_bytes(&input.writes)? + total_bytes(&input.queries)?, "bytes");
     let each = |o: &crate::sink::Output| match args.output {
@@ -75,13 +69,58 @@ pub(super) fn run(args: &ScanArgs) -> Result<()> {
     }
 }
 
+/// Every decision that the files lead to.
+pub(super) fn decisions(
+    common: &Common,
+    writes: &[PathBuf],
+    queries: &[PathBuf],
+    calibrate: &[PathBuf],
+) -> Result<Vec<Decision>> {
+    let args = ScanArgs {
+        common: common.clone(),
+        writes: writes.to_vec(),
+        queries: queries.to_vec(),
+        calibrate: calibrate.to_vec(),
+        honeypots: None,
+        all: false,
+        output: Format::Json,
+    };
+    let (engine, embedder, registry) = prepare(&args)?;
+    let input = ScanInput { writes: args.writes, queries: args.queries };
+    let mut found = Vec::new();
+    let each = |o: &crate::sink::Output| {
+        if o.role == Role::Decisions {
+            found.extend(serde_json::from_slice::<Decision>(o.value.as_deref().unwrap_or_default()).ok());
+        }
+        Ok(())
+    };
+    scan(&input, &engine, &embedder, &registry, each, |_| ())?;
+    Ok(found)
+}
+
+/// Everything that a scan needs.
+fn prepare(args: &ScanArgs) -> Result<(Engine, Embedder, Registry)> {
+    let mut setup = args.common.setup()?;
+    Arc::make_mut(&mut setup.topology).without_repartition();
+    let secret = match &setup.config.secret_file {
+        Some(path) => Secret::from_file(path)?,
+        None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,
+    };
+    kernel::choose(&setup.config.score)?;
+    let embedder = Embedder::start(&setup.config.encoder)?;
+    let registry = registry(args, &setup, &embedder)?;
+    let engine = setup.engine(secret, &embedder)?;
+    Ok((engine, embedder, registry))
+}
+
 /// Calibrations and honeypots, in force before the first write.
 fn registry(args: &ScanArgs, setup: &Setup, embedder: &Embedder) -> Result<Registry> {
     let mut registry = Registry::default();
     let mut benign = Vec::new();
     for file in &args.calibrate {
         match record(file)? {
-            Some(c) => activate(&mut registry, c)?,
+            Some(Record::Memsad(c)) => activate(&mut registry, c)?,
+            Some(Record::Screen(c)) => activate_screen(&mut registry, &c)?,
             None => benign.push(file.clone()),
         }
     }
@@ -95,6 +134,13 @@ fn registry(args: &ScanArgs, setup: &Setup, embedder: &Embedder) -> Result<Regis
                 Ok(c) => activate(&mut registry, c)?,
                 Err(e) if matches!(e.code(), Code::CalibrationNoQueries | Code::CalibrationTooSmall) => {
                     bar.suspend(|| out::note(&format!("{boundary} stays uncalibrated: {}", e.message())));
+                }
+                Err(e) => return Err(e),
+            }
+            match screened(&benign, boundary, setup, embedder) {
+                Ok(c) => activate_screen(&mut registry, &c)?,
+                Err(e) if e.code() == Code::CalibrationTooSmall => {
+                    bar.suspend(|| out::note(&format!("the screen of {boundary} stays uncalibrated: {}", e.message())));
                 }
                 Err(e) => return Err(e),
             }
@@ -118,9 +164,30 @@ fn activate(registry: &mut Registry, c: Calibration) -> Result<()> {
     Ok(())
 }
 
+fn activate_screen(registry: &mut Registry, c: &ScreenCalibration) -> Result<()> {
+    registry.add_screening(c)?;
+    registry.activate(format!("screen/{}", c.scope), c.version);
+    Ok(())
+}
+
+/// The screen fitted on the benign writes of a boundary.
+fn screened(files: &[PathBuf], boundary: &Boundary, setup: &Setup, embedder: &Embedder) -> Result<ScreenCalibration> {
+    let encoder = &setup.config.encoder;
+    let samples = screening::Samples::read(files, &[], boundary, &setup.policy, encoder.dimension)?;
+    let options = screening::Options { scope: Scope::Boundary(boundary.clone()), age: 0, reviewed: false };
+    fit_screen(&samples, &options, embedder, encoder.backend, || ())
+}
+
+/// A record that `calibrate fit` printed.
+enum Record {
+    Memsad(Calibration),
+    Screen(ScreenCalibration),
+}
+
 /// The file as a calibration record; `None` when it is something else.
-fn record(file: &Path) -> Result<Option<Calibration>> {
+fn record(file: &Path) -> Result<Option<Record>> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", file.display()), e))?;
-    Ok(serde_json::from_str(text.trim()).ok())
+    let memsad = serde_json::from_str(text.trim()).map(Record::Memsad);
+    Ok(memsad.or_else(|_| serde_json::from_str(text.trim()).map(Record::Screen)).ok())
 }

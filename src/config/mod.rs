@@ -11,15 +11,19 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Code, Error, Result};
 
 mod effective;
+mod encoder;
 mod http;
 mod mask;
 mod properties;
+mod score;
 mod secret;
 
 pub use effective::Setting;
+pub use encoder::{Backend, Device, Encoder, Pooling};
 pub use http::Http;
 pub use mask::{MASK, mask};
 pub use properties::Properties;
+pub use score::{Kernel, Score};
 pub use secret::Secret;
 
 /// All settings.
@@ -30,6 +34,8 @@ pub struct Config {
     pub kafka: Kafka,
     /// Encoder.
     pub encoder: Encoder,
+    /// Scoring kernel.
+    pub score: Score,
     /// Metrics and probes.
     pub http: Http,
     /// Folder of the local state; default `./memsluice-state`.
@@ -95,66 +101,6 @@ pub struct Kafka {
     pub properties: Properties,
 }
 
-/// Which encoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Backend {
-    /// ONNX Runtime.
-    #[default]
-    Onnx,
-    /// The vector in the record; a record without one gets the posture.
-    Precomputed,
-    /// Hashed character trigrams: for tests, no meaning.
-    Hash,
-}
-
-/// Encoder settings.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Encoder {
-    /// Backend.
-    pub backend: Backend,
-    /// `model.onnx`.
-    pub model: Option<PathBuf>,
-    /// `tokenizer.json`.
-    pub tokenizer: Option<PathBuf>,
-    /// `libonnxruntime.so`.
-    pub runtime: Option<PathBuf>,
-    /// Dimension of the vectors.
-    pub dimension: usize,
-    /// Longer texts are cut here, with the flag `truncated`.
-    pub max_pieces: usize,
-    /// Padded pieces in one batch.
-    pub batch_tokens: usize,
-    /// A batch waits at most this long for more texts, ms.
-    pub batch_deadline_ms: u64,
-    /// Encoder threads.
-    pub threads: usize,
-    /// Texts whose vectors are kept by content.
-    pub cache_entries: usize,
-    /// That of the process.
-    #[serde(skip)]
-    pub sabotage: Option<Sabotage>,
-}
-
-impl Default for Encoder {
-    fn default() -> Self {
-        Self {
-            backend: Backend::Onnx,
-            model: None,
-            tokenizer: None,
-            runtime: None,
-            dimension: 384,
-            max_pieces: 256,
-            batch_tokens: 2048,
-            batch_deadline_ms: 5,
-            threads: 1,
-            cache_entries: 20_000,
-            sabotage: None,
-        }
-    }
-}
-
 impl Config {
     /// Reads `file` (default `memsluice.yaml` in the working folder, if it is there), then the environment.
     ///
@@ -191,27 +137,9 @@ impl Config {
         let shown = loaded.sabotage == Some(Sabotage::SecretsShown);
         loaded.kafka.properties = std::mem::take(&mut loaded.kafka.properties).resolve(shown)?;
         loaded.origins = origins;
-        loaded.check()?;
+        loaded.encoder.check()?;
         loaded.encoder.sabotage = loaded.sabotage;
         Ok(loaded)
-    }
-
-    fn check(&self) -> Result<()> {
-        let e = &self.encoder;
-        let ranges = [
-            ("encoder.dimension", e.dimension, 1, 4096),
-            ("encoder.max_pieces", e.max_pieces, 8, 8192),
-            ("encoder.threads", e.threads, 1, 64),
-        ];
-        for (name, value, low, high) in ranges {
-            if !(low..=high).contains(&value) {
-                return Err(Error::new(Code::ConfigInvalid, format!("{name} is {value}; it must be {low} to {high}")));
-            }
-        }
-        if e.batch_tokens < e.max_pieces {
-            return Err(Error::new(Code::ConfigInvalid, "encoder.batch_tokens must be at least encoder.max_pieces"));
-        }
-        Ok(())
     }
 
     /// The broker address.

@@ -11,6 +11,8 @@ pub struct Prepared {
     pub ids: Vec<u32>,
     /// The text was longer than the encoder takes.
     pub truncated: bool,
+    /// Enough of its letters are in pieces that the encoder has learnt (`encoder.coverage`).
+    pub covered: bool,
 }
 
 /// A text's vector.
@@ -20,6 +22,46 @@ pub struct Encoded {
     pub vector: Vector,
     /// The text was cut.
     pub truncated: bool,
+    /// The encoder knows its script.
+    pub covered: bool,
+}
+
+impl Encoded {
+    /// A vector that the record brought.
+    #[must_use]
+    pub fn given(vector: Vector) -> Self {
+        Self { vector, truncated: false, covered: true }
+    }
+}
+
+/// What a text is to the encoder: some want to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A question.
+    Query,
+    /// What may answer one: a memory.
+    Passage,
+}
+
+/// What the encoder wants in front of texts, such as E5's `query: ` and `passage: `.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prefixes {
+    /// Before a query.
+    pub query: String,
+    /// Before a memory.
+    pub passage: String,
+}
+
+impl Prefixes {
+    /// The text as the encoder takes it.
+    #[must_use]
+    pub fn text(&self, purpose: Purpose, text: &str) -> String {
+        let prefix = match purpose {
+            Purpose::Query => &self.query,
+            Purpose::Passage => &self.passage,
+        };
+        format!("{prefix}{text}")
+    }
 }
 
 /// An encoder. One thread owns it.

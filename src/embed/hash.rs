@@ -42,7 +42,7 @@ impl Backend for Hash {
         let limit = self.max_pieces * 4;
         let truncated = ids.len() > limit;
         ids.truncate(limit);
-        Ok(Prepared { ids, truncated })
+        Ok(Prepared { ids, truncated, covered: true })
     }
 
     fn encode(&mut self, batch: &[Prepared]) -> Result<Vec<Vec<f32>>> {

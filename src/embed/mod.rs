@@ -4,14 +4,16 @@
 mod backend;
 mod batch;
 mod cache;
+mod coverage;
 mod hash;
 mod onnx;
+mod pooling;
 mod probe;
 mod resequence;
 mod sabotaged;
 mod stage;
 
-pub use backend::{Backend, Encoded, Prepared, open};
+pub use backend::{Backend, Encoded, Prefixes, Prepared, Purpose, open};
 pub use batch::{Batcher, Sized};
 pub use cache::Cache;
 pub use hash::Hash;

@@ -11,17 +11,21 @@ use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 use tokenizers::utils::truncation::TruncationParams;
 
+use super::coverage::Coverage;
+use super::pooling::pool;
 use super::{Backend, Prepared};
-use crate::config::Encoder as Settings;
+use crate::config::{Device, Encoder as Settings, Pooling};
 use crate::error::{Code, Error, Result};
 
-/// A BERT-family sentence encoder: mean over the attention mask (the L2 norm follows in quantisation).
+/// A BERT-family sentence encoder (the L2 norm follows in quantisation).
 pub struct Onnx {
     session: Session,
     tokenizer: Tokenizer,
     identity: String,
     dimension: usize,
     max_pieces: usize,
+    pooling: Pooling,
+    coverage: Coverage,
     with_types: bool,
 }
 
@@ -38,7 +42,8 @@ impl Onnx {
     /// Loads runtime, model and tokenizer.
     ///
     /// # Errors
-    /// `runtime_missing`, `model_missing`, `model_corrupt`, `tokenizer_invalid`.
+    /// `runtime_missing`, `model_missing`, `model_corrupt`, `tokenizer_invalid`, `config_invalid` where settings and
+    /// model differ.
     pub fn open(settings: &Settings) -> Result<Self> {
         let model = present(settings.model.as_ref(), "encoder.model", Code::ModelMissing)?;
         let tokenizer_path = present(settings.tokenizer.as_ref(), "encoder.tokenizer", Code::TokenizerInvalid)?;
@@ -47,23 +52,18 @@ impl Onnx {
         let (tokenizer, tokenizer_hash) = tokenizer(&tokenizer_path, settings.max_pieces)?;
         let bytes = std::fs::read(&model)
             .map_err(|e| Error::with(Code::ModelMissing, format!("can't read {}", model.display()), e))?;
-        let corrupt = |e: String| Error::with(Code::ModelCorrupt, format!("{} can't be loaded", model.display()), e);
-        let session = Session::builder(environment)
-            .map_err(|e| corrupt(e.to_string()))?
-            .with_intra_threads(1)
-            .map_err(|e| corrupt(e.to_string()))?
-            .with_optimization_level(GraphOptimizationLevel::Level3)
-            .map_err(|e| corrupt(e.to_string()))?
-            .commit_from_memory(&bytes)
-            .map_err(|e| corrupt(e.to_string()))?;
+        let (session, device) = session(environment, &model, &bytes, settings.device)?;
+        fits(&session, settings)?;
         let with_types = session.inputs().iter().any(|i| i.name() == "token_type_ids");
+        let special: Vec<u32> = tokenizer.get_added_tokens_decoder().into_keys().collect();
+        let coverage = Coverage::new(tokenizer.get_vocab(false), &special, settings.coverage);
         let runtime_name = runtime_version(&runtime);
         let identity = format!(
-            "onnx/{}/{}/ort-{runtime_name}/cpu-{}/{}",
+            "onnx/{}/{}/ort-{runtime_name}/{device}/{}{}",
             &hex::encode(Sha256::digest(&bytes))[..16],
             &tokenizer_hash[..16],
-            cpu_class(),
-            settings.max_pieces
+            settings.max_pieces,
+            variant(settings)
         );
         Ok(Self {
             session,
@@ -71,6 +71,8 @@ impl Onnx {
             identity,
             dimension: settings.dimension,
             max_pieces: settings.max_pieces,
+            pooling: settings.pooling,
+            coverage,
             with_types,
         })
     }
@@ -111,7 +113,8 @@ impl Backend for Onnx {
             .map_err(|e| Error::with(Code::EncoderFailed, "the text can't be tokenised", e))?;
         let truncated = !encoding.get_overflowing().is_empty();
         debug_assert!(encoding.len() <= self.max_pieces);
-        Ok(Prepared { ids: encoding.get_ids().to_vec(), truncated })
+        let covered = truncated || self.coverage.covers(text, encoding.get_ids());
+        Ok(Prepared { ids: encoding.get_ids().to_vec(), truncated, covered })
     }
 
     fn encode(&mut self, batch: &[Prepared]) -> Result<Vec<Vec<f32>>> {
@@ -120,32 +123,82 @@ impl Backend for Onnx {
             return Ok(batch.iter().map(|_| vec![0.0; self.dimension]).collect());
         }
         let inputs = self.tensors(batch, width)?;
-        let d = self.dimension;
         let outputs = self.session.run(inputs).map_err(failed)?;
         let (shape, data) = outputs[0].try_extract_tensor::<f32>().map_err(failed)?;
-        let wanted = [batch.len(), width, d].map(|n| i64::try_from(n).unwrap_or(-1));
-        if **shape != wanted {
-            return Err(Error::new(
-                Code::EncoderFailed,
-                format!("the model's output has shape {shape:?}, not {wanted:?}"),
-            ));
-        }
-        Ok(batch.iter().enumerate().map(|(row, p)| mean(&data[row * width * d..][..p.ids.len() * d], d)).collect())
+        pool(batch, width, self.dimension, self.pooling, shape, data)
     }
 }
 
-/// Mean over a text's own pieces.
-#[allow(clippy::cast_precision_loss)] // at most 8192 pieces
-fn mean(pieces: &[f32], d: usize) -> Vec<f32> {
-    let mut out = vec![0.0_f32; d];
-    for piece in pieces.chunks_exact(d) {
-        for (o, p) in out.iter_mut().zip(piece) {
-            *o += p;
-        }
+/// What the identity says beyond model, tokenizer, runtime and length; nothing for the defaults.
+fn variant(settings: &Settings) -> String {
+    let pooling = match settings.pooling {
+        Pooling::Mean => "",
+        Pooling::Cls => "/cls",
+        Pooling::Model => "/pooled",
+    };
+    if settings.query_prefix.is_empty() && settings.passage_prefix.is_empty() {
+        return pooling.to_owned();
     }
-    let n = (pieces.len() / d).max(1) as f32;
-    out.iter_mut().for_each(|o| *o /= n);
-    out
+    let prefixes = Sha256::digest(format!("{}\n{}", settings.query_prefix, settings.passage_prefix));
+    format!("{pooling}/prefix-{}", &hex::encode(prefixes)[..8])
+}
+
+/// Settings and model must agree, where the model says its sizes.
+fn fits(session: &Session, settings: &Settings) -> Result<()> {
+    let Some(shape) = session.outputs().first().and_then(|o| o.dtype().tensor_shape().map(|s| s.to_vec())) else {
+        return Ok(());
+    };
+    let rank = if settings.pooling == Pooling::Model { 2 } else { 3 };
+    let width = shape.last().copied().unwrap_or(-1);
+    let dimension = i64::try_from(settings.dimension).unwrap_or(i64::MAX);
+    if shape.len() == rank && (width < 0 || width == dimension) {
+        return Ok(());
+    }
+    let message = format!(
+        "the model's output is {shape:?}: encoder.dimension is {dimension}, and encoder.pooling asks for {rank} axes"
+    );
+    Err(Error::new(Code::ConfigInvalid, message))
+}
+
+/// A session on the device that the settings name, and the device's name.
+fn session(environment: &'static Environment, model: &Path, bytes: &[u8], device: Device) -> Result<(Session, String)> {
+    let cpu = || format!("cpu-{}", cpu_class());
+    let corrupt = |e: String| Error::with(Code::ModelCorrupt, format!("{} can't be loaded", model.display()), e);
+    if device == Device::Cpu {
+        return Ok((build(environment, bytes, None).map_err(corrupt)?, cpu()));
+    }
+    let provider = ort::ep::CUDA::default().with_device_id(0).build().error_on_failure();
+    match build(environment, bytes, Some(provider)) {
+        Ok(session) => Ok((session, "cuda".to_owned())),
+        Err(e) if device == Device::Auto => {
+            let session = build(environment, bytes, None).map_err(corrupt)?;
+            tracing::warn!(reason = first_line(&e), "encoder.device auto: no CUDA here, the encoder runs on the CPU");
+            Ok((session, cpu()))
+        }
+        Err(e) => Err(Error::with(Code::RuntimeMissing, "encoder.device is cuda, and ONNX Runtime can't use one", e)),
+    }
+}
+
+fn build(
+    environment: &'static Environment,
+    bytes: &[u8],
+    provider: Option<ort::ep::ExecutionProviderDispatch>,
+) -> std::result::Result<Session, String> {
+    let text = |e: &dyn std::fmt::Display| e.to_string();
+    let mut builder = Session::builder(environment)
+        .map_err(|e| text(&e))?
+        .with_intra_threads(1)
+        .map_err(|e| text(&e))?
+        .with_optimization_level(GraphOptimizationLevel::Level3)
+        .map_err(|e| text(&e))?;
+    if let Some(provider) = provider {
+        builder = builder.with_execution_providers([provider]).map_err(|e| text(&e))?;
+    }
+    builder.commit_from_memory(bytes).map_err(|e| text(&e))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 fn failed(e: ort::Error) -> Error {

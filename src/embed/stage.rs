@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::backend::{self, vector};
 use super::sabotaged::Sabotaged;
-use super::{Backend, BatchRule, Batcher, Cache, Encoded, Prepared, Sized};
+use super::{Backend, BatchRule, Batcher, Cache, Encoded, Prefixes, Prepared, Sized};
 use crate::clock::monotonic;
 use crate::config::Encoder as Settings;
 use crate::error::{Code, Error, Result};
@@ -52,6 +52,7 @@ pub struct Done {
 pub struct Embedder {
     identity: String,
     rule: BatchRule,
+    prefixes: Prefixes,
     jobs: Option<Sender<Numbered>>,
     round: Arc<AtomicU64>,
     done: Receiver<Done>,
@@ -70,12 +71,14 @@ impl Embedder {
         let (jobs, inbox) = unbounded::<Numbered>();
         let (outbox, done) = unbounded::<Done>();
         let round = Arc::new(AtomicU64::new(0));
+        let prefixes = Prefixes { query: settings.query_prefix.clone(), passage: settings.passage_prefix.clone() };
         let Some(mut first) = backend::open(settings)? else {
             let identity = format!("precomputed/{}", settings.dimension);
             let thread = spawn("memsluice-embed-0", move || refuse(&inbox, &outbox))?;
             return Ok(Self {
                 identity,
                 rule: BatchRule::Any,
+                prefixes,
                 jobs: Some(jobs),
                 round,
                 done,
@@ -103,7 +106,7 @@ impl Embedder {
             };
             threads.push(spawn(&format!("memsluice-embed-{i}"), move || worker.run())?);
         }
-        Ok(Self { identity, rule, jobs: Some(jobs), round, done, cache, threads })
+        Ok(Self { identity, rule, prefixes, jobs: Some(jobs), round, done, cache, threads })
     }
 
     /// Encoder identity with the batch rule.
@@ -116,6 +119,12 @@ impl Embedder {
     #[must_use]
     pub fn rule(&self) -> BatchRule {
         self.rule
+    }
+
+    /// What the encoder wants in front of texts. Texts that are submitted have it already.
+    #[must_use]
+    pub fn prefixes(&self) -> &Prefixes {
+        &self.prefixes
     }
 
     /// A vector that is already known.
@@ -294,8 +303,8 @@ impl Worker {
     }
 
     fn finish(&self, waiting: Waiting, result: Result<crate::schema::Vector>) {
-        let truncated = waiting.prepared.truncated;
-        let result = result.map(|vector| Encoded { vector, truncated });
+        let Prepared { truncated, covered, .. } = waiting.prepared;
+        let result = result.map(|vector| Encoded { vector, truncated, covered });
         if let Ok(encoded) = &result {
             self.cache.put(&waiting.job.text, encoded.clone());
         }

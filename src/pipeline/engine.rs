@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Registry, Unit, gate};
 use crate::config::Secret;
 use crate::decode::{self, Retrieval, Rules, Write};
-use crate::embed::Encoded;
+use crate::embed::{Encoded, Prefixes, Purpose};
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
 use crate::schema::{Coordinates, Ids, InputRef, Isolation, Op, OriginalKey, SourceStamp, Vector, Versions};
@@ -45,6 +45,7 @@ pub struct Engine {
     pub(super) memsad: MemsadSettings,
     pub(super) versions: Arc<Versions>,
     rules: Rules,
+    prefixes: Prefixes,
 }
 
 /// Where a record stands after admission.
@@ -109,7 +110,14 @@ impl Engine {
             policy: s.policy,
             secret: s.secret,
             topology: s.topology,
+            prefixes: Prefixes::default(),
         })
+    }
+
+    /// With what the encoder wants in front of texts.
+    #[must_use]
+    pub fn with_prefixes(self, prefixes: Prefixes) -> Self {
+        Self { prefixes, ..self }
     }
 
     /// Session test.
@@ -165,7 +173,7 @@ impl Engine {
         let embeds = match &write.embedding {
             _ if write.op == Op::Delete => Embeds::Nothing,
             Some(v) if ruling.may_embed => Embeds::Given(v.clone()),
-            _ => Embeds::Text(write.content.clone()),
+            _ => Embeds::Text(self.prefixes.text(Purpose::Passage, &write.content)),
         };
         Ok((Stage::Write(Box::new(write), ruling), embeds))
     }
@@ -177,7 +185,7 @@ impl Engine {
         let embeds = match (&retrieval.embedding, &retrieval.query) {
             _ if retrieval.background => Embeds::Nothing,
             (Some(v), _) if may_embed => Embeds::Given(v.clone()),
-            (_, Some(q)) => Embeds::Text(q.clone()),
+            (_, Some(q)) => Embeds::Text(self.prefixes.text(Purpose::Query, q)),
             _ => Embeds::Nothing,
         };
         Ok((Stage::Retrieval(Box::new(retrieval)), embeds))

@@ -129,7 +129,7 @@ impl Engine {
         }
         let main = &self.topology.main;
         let set = unit.traps.get(boundary).map_or(0, |t| t.version);
-        let text = format!("{:?}\n{:?}\n{:?}\n{set}", main.sprt, main.memsad, main.posture);
+        let text = format!("{:?}\n{:?}\n{:?}\n{:?}\n{set}", main.sprt, main.memsad, main.screen, main.posture);
         let config_set = self.secret.hmac(boundary.as_str(), text.as_bytes())[..16].to_owned();
         let versions = Arc::new(Versions { config_set, ..(*self.versions).clone() });
         unit.versions.insert(boundary.clone(), versions.clone());

@@ -1,9 +1,12 @@
 //! Broadcast records as every instance sees them: versions and active pointers.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::error::{Code, Error, Result};
-use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope, to_cosine};
+use crate::schema::{ActivePointer, Calibration, HoneypotSet, Scope, ScreenCalibration, to_cosine};
+use crate::score::Fitted;
+use crate::screen::Screening;
 use crate::topology::Role;
 
 /// JSON numbers are exact up to here (RFC 8785).
@@ -14,7 +17,8 @@ const KEPT: usize = 64;
 /// All versions and pointers; `generation` grows with each change.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    calibrations: HashMap<String, BTreeMap<u64, Calibration>>,
+    calibrations: HashMap<String, BTreeMap<u64, Arc<Fitted>>>,
+    screenings: HashMap<String, BTreeMap<u64, Arc<Screening>>>,
     honeypots: HashMap<String, BTreeMap<u64, HoneypotSet>>,
     active: BTreeMap<String, u64>,
     generation: u64,
@@ -33,13 +37,18 @@ impl Registry {
             let code = if role == Role::Calibrations { Code::CalibrationInvalid } else { Code::HoneypotInvalid };
             Error::new(code, format!("{key}: line {} column {}", e.line(), e.column()))
         };
-        let kind = if role == Role::Calibrations { "memsad/" } else { "honeypots/" };
-        if let Some(what) = key.strip_prefix("active/").filter(|w| w.starts_with(kind)) {
+        let kinds: &[&str] = if role == Role::Calibrations { &["memsad/", "screen/"] } else { &["honeypots/"] };
+        if let Some(what) = key.strip_prefix("active/").filter(|w| kinds.iter().any(|kind| w.starts_with(kind))) {
             let pointer: ActivePointer = serde_json::from_slice(value).map_err(invalid)?;
             if self.active.insert(what.to_owned(), pointer.version) != Some(pointer.version) {
                 self.generation += 1;
             }
             return Ok(());
+        }
+        if role == Role::Calibrations && key.starts_with("screen/") {
+            let c: ScreenCalibration = serde_json::from_slice(value).map_err(invalid)?;
+            named(key, &format!("screen/{}@{}", c.scope, c.version), Code::CalibrationInvalid)?;
+            return self.add_screening(&c);
         }
         if role == Role::Calibrations {
             let c: Calibration = serde_json::from_slice(value).map_err(invalid)?;
@@ -57,7 +66,8 @@ impl Registry {
     /// `calibration_invalid`.
     pub fn add_calibration(&mut self, c: Calibration) -> Result<()> {
         let numbers = [c.mean, c.std, c.threshold, c.kappa].iter().all(|x| x.is_finite() && x.abs() < 1e6);
-        let words = c.mode == "reference" && ["max", "mean", "combined"].contains(&c.statistic.as_str());
+        let mode = if c.conformal.is_some() { "hardened" } else { "reference" };
+        let words = c.mode == mode && ["max", "mean", "combined"].contains(&c.statistic.as_str());
         // Units and cosine must say the same, or the record was edited by hand.
         let units = (to_cosine(c.threshold_units) - c.threshold).abs() < 1e-6;
         let sane = numbers && words && units && c.version <= MAX_VERSION;
@@ -68,7 +78,26 @@ impl Registry {
             ));
         }
         let active = self.active.get(&format!("memsad/{}", c.scope)).copied();
-        insert(&mut self.calibrations, c.scope.clone(), c.version, c, active);
+        let (scope, version) = (c.scope.clone(), c.version);
+        insert(&mut self.calibrations, scope, version, Arc::new(Fitted::of(c)?), active);
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Adds a version of a calibration of the screen.
+    ///
+    /// # Errors
+    /// `calibration_invalid`.
+    pub fn add_screening(&mut self, c: &ScreenCalibration) -> Result<()> {
+        if Scope::parse(&c.scope).is_none() || c.version > MAX_VERSION {
+            return Err(Error::new(
+                Code::CalibrationInvalid,
+                "a screen calibration has a scope or version that can't be",
+            ));
+        }
+        let ready = Arc::new(Screening::of(c)?);
+        let active = self.active.get(&format!("screen/{}", c.scope)).copied();
+        insert(&mut self.screenings, c.scope.clone(), c.version, ready, active);
         self.generation += 1;
         Ok(())
     }
@@ -92,7 +121,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts a version in force; `what` is `memsad/<scope>` or `honeypots/<scope>`.
+    /// Puts a version in force; `what` is `memsad/<scope>`, `screen/<scope>` or `honeypots/<scope>`.
     pub fn activate(&mut self, what: String, version: u64) {
         self.active.insert(what, version);
         self.generation += 1;
@@ -117,14 +146,21 @@ impl Registry {
         let last = |n: Option<&u64>| n.copied().unwrap_or_default();
         match kind {
             "memsad" => last(self.calibrations.get(scope).and_then(|v| v.keys().next_back())),
+            "screen" => last(self.screenings.get(scope).and_then(|v| v.keys().next_back())),
             _ => last(self.honeypots.get(scope).and_then(|v| v.keys().next_back())),
         }
     }
 
     /// A version of a calibration.
     #[must_use]
-    pub fn calibration(&self, scope: &str, version: u64) -> Option<&Calibration> {
+    pub fn calibration(&self, scope: &str, version: u64) -> Option<&Arc<Fitted>> {
         self.calibrations.get(scope)?.get(&version)
+    }
+
+    /// A version of a calibration of the screen.
+    #[must_use]
+    pub fn screening(&self, scope: &str, version: u64) -> Option<&Arc<Screening>> {
+        self.screenings.get(scope)?.get(&version)
     }
 
     /// A version of a honeypot set.

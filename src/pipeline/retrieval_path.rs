@@ -10,6 +10,7 @@ use crate::session::{self, Observed, SessionState};
 use crate::sink::Output;
 use crate::source::At;
 use crate::state::{self, Kind, State, Store, key};
+use crate::topology::Form;
 
 impl Engine {
     /// Takes one retrieval event.
@@ -33,7 +34,10 @@ impl Engine {
             out.push(outputs::finding(self, unit.partition, &attack)?);
         }
         if let Some(Ok(encoded)) = embedded {
-            self.remember(unit, state, r, &encoded)?;
+            match self.memsad.memsad.form {
+                Form::Hardened => self.asked(unit, state, r, now, &encoded.vector)?,
+                Form::Reference => self.remember(unit, state, r, &encoded)?,
+            }
         }
         out.extend(self.session(unit, state, at, now, r)?);
         Ok(out)

@@ -4,14 +4,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::memories::Memories;
 use super::meter::SessionCounts;
 use super::retrieval_path::read_session;
+use super::sources::Sources;
 use super::{Engine, Registry, gate};
 use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
 use crate::error::{Code, Error, Result};
-use crate::schema::{Boundary, Calibration, Scope, Vector, Versions};
-use crate::score::History;
+use crate::schema::{Boundary, Scope, Vector, Versions};
+use crate::score::{Fitted, History};
+use crate::screen::Screening;
 use crate::sink::Output;
 use crate::source::{At, partition_of};
 use crate::state::{self, Kind, State, Store, UnitMeta, key, topic_key};
@@ -38,7 +41,12 @@ pub struct Unit {
     pub(super) held: Held,
     /// Next offset of each input, by physical topic name.
     pub(super) positions: BTreeMap<String, i64>,
-    pub(super) calibrations: BTreeMap<Scope, Arc<Calibration>>,
+    pub(super) calibrations: BTreeMap<Scope, Arc<Fitted>>,
+    pub(super) screenings: BTreeMap<Scope, Arc<Screening>>,
+    /// Rings and known entities of the screen.
+    pub(super) sources: Sources,
+    /// Windows and accepted writes of hardened MEMSAD.
+    pub(super) memories: Memories,
     pub(super) traps: HashMap<Boundary, Traps>,
     pub(super) versions: HashMap<Boundary, Arc<Versions>>,
     histories: HashMap<Boundary, History>,
@@ -87,6 +95,9 @@ impl Unit {
             held: gate::load_held(partition, state)?,
             positions,
             calibrations: BTreeMap::new(),
+            screenings: BTreeMap::new(),
+            sources: Sources::default(),
+            memories: Memories::default(),
             traps: HashMap::new(),
             versions: HashMap::new(),
             histories: HashMap::new(),
@@ -124,12 +135,14 @@ impl Unit {
     /// Bytes of the histories held ready.
     #[must_use]
     pub fn cached_bytes(&self) -> usize {
-        self.histories.values().map(History::bytes).sum()
+        self.histories.values().map(History::bytes).sum::<usize>() + self.sources.bytes() + self.memories.bytes()
     }
 
     /// Drops the histories; they are read again when needed.
     pub fn drop_histories(&mut self) {
         self.histories.clear();
+        self.sources.clear();
+        self.memories.clear();
         self.stream_times.clear();
         self.next_expiry.clear();
         self.versions.clear();
@@ -167,6 +180,7 @@ impl Unit {
         for (what, version) in registry.active() {
             let known = match what.split_once('/') {
                 Some(("memsad", scope)) => registry.calibration(scope, *version).is_some(),
+                Some(("screen", scope)) => registry.screening(scope, *version).is_some(),
                 Some(("honeypots", scope)) => registry.honeypots(scope, *version).is_some(),
                 _ => false,
             };
@@ -192,13 +206,19 @@ impl Unit {
 
     fn resolve(&mut self, registry: &Registry) {
         self.calibrations.clear();
+        self.screenings.clear();
         self.traps.clear();
         self.versions.clear();
         for (what, version) in &self.active {
             match what.split_once('/') {
                 Some(("memsad", scope)) => {
                     if let (Some(key), Some(c)) = (Scope::parse(scope), registry.calibration(scope, *version)) {
-                        self.calibrations.insert(key, Arc::new(c.clone()));
+                        self.calibrations.insert(key, c.clone());
+                    }
+                }
+                Some(("screen", scope)) => {
+                    if let (Some(key), Some(c)) = (Scope::parse(scope), registry.screening(scope, *version)) {
+                        self.screenings.insert(key, c.clone());
                     }
                 }
                 Some(("honeypots", scope)) => {

@@ -2,7 +2,8 @@
 
 use super::engine::Taken;
 use super::outputs::{self, Forward};
-use super::{Engine, Unit};
+use super::screen_path::Occasion;
+use super::{Engine, Unit, screen_path};
 use crate::clock::{monotonic, rfc3339};
 use crate::decide::{self, Embedding};
 use crate::decode::Write;
@@ -11,13 +12,14 @@ use crate::error::{Code, Error, Result};
 use crate::policy::Ruling;
 use crate::schema::{
     ContentFacts, DecisionBody, DecisionKind, IdKind, InputRef, MemsadFacts, Op, PolicyFacts, SourceFacts, Verdict,
+    header,
 };
-use crate::score::assess;
+use crate::score::{applicable, assess};
 use crate::sink::{Output, size};
 use crate::source::At;
 use crate::state::{State, Store};
 use crate::telemetry::metrics;
-use crate::topology::{MemsadMode, Role};
+use crate::topology::{Form, MemsadMode, Role};
 
 impl Engine {
     /// Decides one write.
@@ -34,10 +36,19 @@ impl Engine {
         if write.embedding.is_some() && !ruling.may_embed {
             flags.push("embedding_ignored".to_owned());
         }
-        let (memsad, embedding) = self.score(unit, state, write, embedded, &mut flags)?;
-        let outcome = decide::decide(ruling, memsad.as_ref(), embedding, &self.topology.main.posture);
+        let (at, input) = (taken.fetched.at, taken.input.clone());
+        let vector = embedded.as_ref().and_then(|e| e.as_ref().ok()).map(|e| e.vector.clone());
+        let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
+        let screened = self.screen(unit, state, occasion, vector.as_ref())?;
+        let (memsad, embedding) = self.score(unit, state, occasion, ruling, embedded, &mut flags)?;
+        let posture = &self.topology.main.posture;
+        let facts = screened.as_ref().map(|s| &s.facts);
+        let mut outcome = decide::decide(ruling, memsad.as_ref(), facts, embedding, posture);
+        if let Some(screened) = &screened {
+            screen_path::note(screened, posture, &mut outcome);
+        }
         flags.extend(outcome.flags);
-        let mut body = self.body(unit, taken.fetched.at, Some(&taken.input));
+        let mut body = self.body(unit, at, Some(&input));
         body.content = (write.op != Op::Delete).then(|| self.content_facts(write));
         body.expires_at = ruling.expires_at.map(rfc3339);
         body.flags = flags;
@@ -46,6 +57,7 @@ impl Engine {
         body.policy = Some(PolicyFacts { rule: ruling.rule.clone(), shadow: ruling.shadow.clone() });
         body.reasons = outcome.reasons;
         body.record_id = Some(write.record_id.clone());
+        body.screen = facts.cloned();
         body.source = Some(SourceFacts {
             basis: ruling.basis.to_owned(),
             origin: ruling.origin.as_str().to_owned(),
@@ -56,14 +68,22 @@ impl Engine {
         body.store = Some(write.boundary.store().to_owned());
         body.verdict = Some(outcome.verdict);
         body.versions = self.versions_of(unit, &write.boundary);
-        self.effects(unit, taken, write, body)
+        let hidden = screened.as_ref().map_or("", |s| s.hidden.as_str());
+        let mut outputs = self.effects(unit, taken, write, body, hidden)?;
+        if let Some(screened) = screened {
+            let more = self.screened(unit, state, occasion, &screened, &outputs)?;
+            outputs.extend(more);
+        }
+        self.accepted(unit, state, occasion, ruling, vector.as_ref(), &outputs)?;
+        Ok(outputs)
     }
 
     fn score<S: Store>(
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
-        write: &Write,
+        o: Occasion<'_>,
+        ruling: &Ruling,
         embedded: Option<Result<Encoded>>,
         flags: &mut Vec<String>,
     ) -> Result<(Option<MemsadFacts>, Embedding)> {
@@ -72,15 +92,25 @@ impl Engine {
             Some(Err(_)) => return Ok((None, Embedding::Failed)),
             Some(Ok(e)) => e,
         };
-        let embedding = if encoded.truncated { Embedding::Truncated } else { Embedding::Whole };
+        let embedding = match (encoded.truncated, encoded.covered) {
+            (true, _) => Embedding::Truncated,
+            (false, false) => Embedding::Uncovered,
+            (false, true) => Embedding::Whole,
+        };
         if self.memsad.memsad.mode == MemsadMode::Off {
             return Ok((None, embedding));
         }
-        let calibration = crate::score::applicable(&unit.calibrations, &write.boundary).cloned();
-        let history = unit.history(&write.boundary, self, state)?;
-        let since = monotonic();
-        let (facts, more) = assess(&self.memsad, &encoded.vector, history, calibration.as_deref());
-        metrics().score_seconds.observe_duration(since.elapsed());
+        let (facts, more) = match self.memsad.memsad.form {
+            Form::Hardened => self.score_hardened(unit, state, o, ruling, &encoded.vector)?,
+            Form::Reference => {
+                let calibration = applicable(&unit.calibrations, &o.write.boundary).cloned();
+                let history = unit.history(&o.write.boundary, self, state)?;
+                let since = monotonic();
+                let scored = assess(&self.memsad, &encoded.vector, history, calibration.as_deref().map(|c| &c.record));
+                metrics().score_seconds.observe_duration(since.elapsed());
+                scored
+            }
+        };
         flags.extend(more.into_iter().map(str::to_owned));
         Ok((Some(facts), embedding))
     }
@@ -95,13 +125,23 @@ impl Engine {
     }
 
     /// Outputs of a decided write; an output that would not fit turns it into a dead letter.
-    fn effects(&self, unit: &mut Unit, taken: Taken, write: &Write, body: DecisionBody) -> Result<Vec<Output>> {
+    fn effects(
+        &self,
+        unit: &mut Unit,
+        taken: Taken,
+        write: &Write,
+        body: DecisionBody,
+        hidden: &str,
+    ) -> Result<Vec<Output>> {
         let fetched = &taken.fetched;
         let at_time = fetched.at.timestamp;
         let key = format!("{}/{}", write.boundary, write.record_id).into_bytes();
         let allowed = body.verdict == Some(Verdict::Allow);
         let forward = Forward { body: &body, application: &self.topology.main.application, boundary: &write.boundary };
-        let headers = forward.headers(&fetched.headers, allowed);
+        let mut headers = forward.headers(&fetched.headers, allowed);
+        if !allowed && !hidden.is_empty() {
+            headers.push((header::HIDDEN.to_owned(), Some(hidden.as_bytes().to_vec())));
+        }
         let delete = allowed && write.op == Op::Delete;
         let value = if delete { None } else { fetched.value.as_deref() };
         if size(key.len(), value, &headers) > self.topology.main.limits.max_output_bytes {
@@ -144,6 +184,8 @@ impl Engine {
             reasons: Vec::new(),
             record_id: None,
             reset: None,
+            retraction: None,
+            screen: None,
             source: None,
             store: None,
             tenant: None,

@@ -97,6 +97,12 @@ impl Policy {
         self.trust.get(topic)
     }
 
+    /// Whether the producers of a topic are known to speak for a tenant.
+    #[must_use]
+    pub fn vouches(&self, topic: &str, tenant: &str) -> bool {
+        self.trust(topic).is_some_and(|t| t.tenants.iter().any(|x| x == "*" || x == tenant))
+    }
+
     pub(super) fn rules(&self) -> &[Ready] {
         &self.rules
     }

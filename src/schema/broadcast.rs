@@ -82,7 +82,21 @@ pub struct Control {
     pub interval: [f64; 2],
 }
 
-/// A fitted threshold (`memsad.md` 1.2): mean + kappa * population standard deviation.
+/// What hardened calibrations hold besides: the writes themselves, so that they can be scored again whenever the
+/// query window moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConformalRows {
+    /// Level in millionths: the share of benign writes that may be above the threshold.
+    pub level: u32,
+    /// Writes that their source's share left out.
+    pub left_out: u32,
+    /// n rows: tags of principal, session and answer (16 bytes each, zeros for none), then the vector as
+    /// little-endian i16; base64.
+    pub rows: String,
+}
+
+/// A fitted threshold. Reference (`memsad.md` 1.2): mean + kappa * population standard deviation. Hardened
+/// (`memsad.md` 9.3): conformal, from `conformal.rows` and the query window in force; `threshold` is that of the fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "calibration")]
 pub struct Calibration {
@@ -92,7 +106,7 @@ pub struct Calibration {
     pub scope: String,
     /// Grows by one with each publication.
     pub version: u64,
-    /// `reference`.
+    /// `reference` or `hardened`.
     pub mode: String,
     /// `max`, `mean` or `combined`.
     pub statistic: String,
@@ -104,7 +118,8 @@ pub struct Calibration {
     pub std: f64,
     /// Multiplier of the deviation.
     pub kappa: f64,
-    /// mean + kappa * std, cosine units.
+    /// The threshold, cosine units: mean + kappa * std, or of the hardened form the conformal one (with too few
+    /// writes the largest score).
     pub threshold: f64,
     /// The threshold in score units (1 / 32767^2); a write above it is flagged.
     pub threshold_units: i64,
@@ -124,6 +139,9 @@ pub struct Calibration {
     pub history: CalibrationHistory,
     /// Record time of the newest benign write, RFC 3339.
     pub as_of: String,
+    /// Hardened form.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub conformal: Option<ConformalRows>,
 }
 
 /// State of a honeypot.

@@ -53,6 +53,8 @@ pub enum DecisionKind {
     Control,
     /// An operator reset the application: what follows decides the inputs from `input_vector` on anew.
     Reset,
+    /// An earlier write that was allowed belongs to a campaign that `input` showed; it has no verdict.
+    Retraction,
 }
 
 /// Facts about the content that reveal none of it.
@@ -80,14 +82,80 @@ pub enum MemsadStatus {
     Uncalibrated,
 }
 
+/// The test of one score: p-value = rank / of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tail {
+    /// Trusted writes that score at least as high, this write included.
+    pub rank: u32,
+    /// Conformal threshold; null with too few trusted writes.
+    pub threshold: Option<i64>,
+}
+
+/// Conformal thresholds and p-values of the three scores, at the query window of the decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConformalFacts {
+    /// Of `s_comb`.
+    pub comb: Tail,
+    /// Level in millionths.
+    pub level: u32,
+    /// Of `s_max`.
+    pub max: Tail,
+    /// Of `s_mean`.
+    pub mean: Tail,
+    /// Trusted writes and this one.
+    pub of: u32,
+}
+
+/// What can be said exactly about a score and its threshold (`memsad.md` 3.4). Nothing here gates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Certificate {
+    /// Queries for which fewer than `k` stored memories lie at least as near as this write: it would push a memory
+    /// out of their first `k`, or fill an empty place.
+    pub contrast: u32,
+    /// Queries for which no accepted write with this mean score can be among the first `k`; null without a
+    /// threshold.
+    pub coverage: Option<u32>,
+    /// Places that a reader takes.
+    pub k: u32,
+    /// Lipschitz constant of the tested score, in millionths, rounded up.
+    pub lipschitz: u32,
+    /// Largest cosine of a stored memory with the query that is nearest to this write; null where none is stored.
+    pub nearest: Option<i64>,
+    /// The published condition, which guarantees nothing: `s_max` is above `nearest` by kappa deviations and the
+    /// published error bound. Null without a threshold or a stored memory.
+    pub paper_condition: Option<bool>,
+    /// The test's result is the same for each vector within this distance of the write's, in millionths of the unit
+    /// sphere's radius, rounded down; null without a threshold.
+    pub radius: Option<u64>,
+    /// Stored memories that were compared with: the newest accepted ones.
+    pub stored: u32,
+}
+
+/// The query window of a hardened score.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WindowFacts {
+    /// First 16 hex digits of SHA-256 over its queries.
+    pub digest: String,
+    /// Queries left out: they caused the write, or are of the same principal's session.
+    pub excluded: u32,
+    /// Version.
+    pub version: u64,
+}
+
 /// Scores in units of 1 / 32767^2 (one = 1073676289).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemsadFacts {
     /// `scope@version` of the calibration; null when none applies.
     pub calibration: Option<String>,
+    /// Present in the hardened form.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub certificate: Option<Certificate>,
+    /// Present in the hardened form with a calibration.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub conformal: Option<ConformalFacts>,
     /// Score above the threshold.
     pub flagged: bool,
-    /// Number of queries in the history.
+    /// Number of queries that were scored against.
     pub m: u32,
     /// floor((s_max + s_mean) / 2).
     pub s_comb: i64,
@@ -101,6 +169,73 @@ pub struct MemsadFacts {
     pub status: MemsadStatus,
     /// Threshold; null when uncalibrated.
     pub threshold: Option<i64>,
+    /// Present in the hardened form.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub window: Option<WindowFacts>,
+}
+
+/// How the screen stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScreenStatus {
+    /// Its verdict counts.
+    Enforced,
+    /// Its verdict is recorded only.
+    Shadow,
+    /// Its floors decide alone: there are too few trusted writes to rank against.
+    Uncalibrated,
+}
+
+/// What the screen found. Scores in millionths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScreenFacts {
+    /// Near duplicates of the source under the same key.
+    pub b: u32,
+    /// Largest number of new word trigrams shared with an earlier write of the source, discounted by alike keys.
+    pub c: u64,
+    /// Whether C counts: the writer's form of record is known.
+    pub c_counts: bool,
+    /// `scope@version` of the calibration; null when none applies.
+    pub calibration: Option<String>,
+    /// Classes of wording.
+    pub classes: Vec<String>,
+    /// Drift between key and value.
+    pub d: u64,
+    /// Floors that were reached: `payload`, `campaign`, `near_duplicate`, `drift`.
+    pub floors: Vec<String>,
+    /// `text`, `question` or `instruction`.
+    pub form: String,
+    /// Invisible characters that neither script nor emoji needs.
+    pub hidden: u32,
+    /// Stray characters.
+    pub j: u32,
+    /// Version of the lexicon.
+    pub lexicon: String,
+    /// Rows of the rank, this write included; null where it wasn't ranked.
+    pub of: Option<u32>,
+    /// Payload.
+    pub p: u64,
+    /// Rows at least as unusual, this write included: p-value = rank / of.
+    pub rank: Option<u32>,
+    /// How the verdict counts.
+    pub status: ScreenStatus,
+    /// Calls and environment names that are new in the boundary.
+    pub unseen_calls: u32,
+    /// Mails, hosts and accounts that are new in the boundary.
+    pub unseen_sinks: u32,
+    /// What the screen alone would say.
+    pub verdict: Verdict,
+}
+
+/// Which allowed write is taken back, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RetractionFacts {
+    /// `flag`: recorded; `tombstone`: removed from `committed-memory` too.
+    pub action: String,
+    /// Id of the decision that allowed it.
+    pub decision: String,
+    /// The write.
+    pub input: InputRef,
 }
 
 /// What the policy said.
@@ -204,6 +339,12 @@ pub struct DecisionBody {
     /// Present on resets.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reset: Option<ResetFacts>,
+    /// Present on retractions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retraction: Option<RetractionFacts>,
+    /// The screen; absent where nothing was screened.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub screen: Option<ScreenFacts>,
     /// Source.
     pub source: Option<SourceFacts>,
     /// Store.

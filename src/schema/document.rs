@@ -3,7 +3,9 @@
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
 
-use super::{Attack, Calibration, DeadLetterStub, Decision, Honeypot, Meta, RawRetrieval, RawWrite, Review};
+use super::{
+    Attack, Calibration, DeadLetterStub, Decision, Honeypot, Meta, RawRetrieval, RawWrite, Review, ScreenCalibration,
+};
 
 /// Names that `memsluice schema print` knows.
 #[must_use]
@@ -19,6 +21,7 @@ pub fn names() -> &'static [&'static str] {
         "dead-letter",
         "honeypot",
         "calibration",
+        "screen-calibration",
         "meta",
     ]
 }
@@ -36,6 +39,7 @@ pub fn document(name: &str) -> Option<Value> {
         "dead-letter" => of::<DeadLetterStub>(),
         "honeypot" => of::<Honeypot>(),
         "calibration" => of::<Calibration>(),
+        "screen-calibration" => of::<ScreenCalibration>(),
         "meta" => of::<Meta>(),
         _ => return None,
     };

@@ -30,6 +30,8 @@ pub mod names {
     pub const VERDICT: &str = "memsluice-verdict";
     /// Reasons, comma-separated.
     pub const REASONS: &str = "memsluice-reasons";
+    /// On a held write: what its invisible characters spell.
+    pub const HIDDEN: &str = "memsluice-hidden-text";
     /// Record id of a delete by null value.
     pub const RECORD_ID: &str = "memsluice-record-id";
     /// Error code of a dead letter.

@@ -15,6 +15,8 @@ pub enum Kind {
     Activation,
     /// An output event.
     Event,
+    /// A retraction.
+    Retraction,
 }
 
 impl Kind {
@@ -24,6 +26,7 @@ impl Kind {
             Kind::Finding => "finding",
             Kind::Activation => "activation",
             Kind::Event => "event",
+            Kind::Retraction => "retraction",
         }
     }
 }

@@ -14,6 +14,7 @@ mod ids;
 mod meta;
 mod retrieval_log;
 mod review;
+mod screening;
 mod source_stamp;
 mod vector;
 mod write;
@@ -24,13 +25,14 @@ pub use attack::{
 };
 pub use boundary::{Boundary, MAX_ID_BYTES, valid_id, valid_part};
 pub use broadcast::{
-    ActivePointer, Calibration, CalibrationHistory, CalibrationKind, Control, Honeypot, HoneypotSet, HoneypotState,
-    Scope,
+    ActivePointer, Calibration, CalibrationHistory, CalibrationKind, ConformalRows, Control, Honeypot, HoneypotSet,
+    HoneypotState, Scope,
 };
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
-    Activation, ChainLink, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts, MemsadStatus,
-    PolicyFacts, ResetFacts, SourceFacts, Verdict, Versions, canonical,
+    Activation, Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef,
+    MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail,
+    Verdict, Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};
@@ -38,6 +40,7 @@ pub use ids::{Ids, Kind as IdKind};
 pub use meta::{Agreement, ApplicationMeta, MemberMeta, Meta, ReadFormats, StateFormats};
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
+pub use screening::{LeftOut, ScreenCalibration, ScreenGroup, ScreenKind};
 pub use source_stamp::{OriginalKey, SourceStamp};
-pub use vector::{ONE, Vector, to_cosine};
+pub use vector::{ONE, Vector, dot, to_cosine};
 pub use write::{Embedding, Op, Origin, RawWrite};

@@ -61,6 +61,13 @@ impl Vector {
     }
 }
 
+/// Dot product of two vectors, in units of 1 / [`ONE`]. Sums stay in range: both are unit vectors.
+#[must_use]
+pub fn dot(a: &Vector, b: &Vector) -> i64 {
+    let sum = |acc: i32, (x, y): (&i16, &i16)| acc.wrapping_add(i32::from(*x) * i32::from(*y));
+    i64::from(a.0.iter().zip(b.0.iter()).fold(0, sum))
+}
+
 #[allow(clippy::cast_possible_truncation)] // |value| <= 1
 fn quantise(value: f64) -> i16 {
     (value * SCALE).round().clamp(-SCALE, SCALE) as i16

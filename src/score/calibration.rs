@@ -52,19 +52,21 @@ pub fn fit(input: &FitInput<'_>) -> Result<Calibration> {
             format!("{} benign writes for {}", input.benign.len(), input.scope.name()),
         ));
     }
-    let score = |v: &Vector| Scores::of(v, input.history).tested(input.statistic);
-    let scores: Vec<i64> = input.benign.iter().map(score).collect();
+    let scored = |vectors: &[Vector]| -> Vec<i64> {
+        Scores::of_all(vectors, input.history).iter().map(|s| s.tested(input.statistic)).collect()
+    };
+    let scores = scored(input.benign);
     let n = scores.len() as f64;
     let mean = scores.iter().map(|s| to_cosine(*s)).sum::<f64>() / n;
     let variance = scores.iter().map(|s| (to_cosine(*s) - mean).powi(2)).sum::<f64>() / n;
     let std = variance.sqrt() + 1e-8;
     let threshold = mean + input.kappa * std;
     let threshold_units = (threshold * ONE as f64).floor() as i64;
-    let above = |vectors: &[Vector]| vectors.iter().filter(|v| score(v) > threshold_units).count();
+    let above = |vectors: &[Vector]| scored(vectors).into_iter().filter(|s| *s > threshold_units).count();
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let (flagged, triggered) = (count(above(input.benign)), count(above(input.triggered)));
     let worst_benign = scores.iter().max().copied().unwrap_or_default();
-    let margin = input.poison.iter().map(score).min().map(|p| to_cosine(p - worst_benign));
+    let margin = scored(input.poison).into_iter().min().map(|p| to_cosine(p - worst_benign));
     Ok(Calibration {
         kind: CalibrationKind::Memsad,
         scope: input.scope.name(),
@@ -93,15 +95,13 @@ pub fn fit(input: &FitInput<'_>) -> Result<Calibration> {
             digest: input.history.digest(),
         },
         as_of: input.as_of.clone(),
+        conformal: None,
     })
 }
 
 /// The calibration in force for a boundary: its own, else its tenant's, else the deployment's.
 #[must_use]
-pub fn applicable<'a>(
-    active: &'a BTreeMap<Scope, Arc<Calibration>>,
-    boundary: &Boundary,
-) -> Option<&'a Arc<Calibration>> {
+pub fn applicable<'a, T>(active: &'a BTreeMap<Scope, Arc<T>>, boundary: &Boundary) -> Option<&'a Arc<T>> {
     if active.is_empty() {
         return None;
     }

@@ -2,8 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::kernel::{dot_sum, max_dot};
-use crate::schema::Vector;
+use super::kernel::{self, Candidates, Dots, Job, Rows, Window};
 
 /// A FIFO of query vectors (`memsad.md` 1.3).
 #[derive(Debug, Clone)]
@@ -13,15 +12,15 @@ pub struct History {
     pushed: u64,
     /// Row that the next push overwrites once the ring is full: the oldest.
     oldest: usize,
-    rows: Vec<i16>,
-    sum: Vec<i32>,
+    rows: Rows,
+    sum: Vec<i64>,
 }
 
 impl History {
     /// An empty history.
     #[must_use]
     pub fn new(dimension: usize, capacity: usize) -> Self {
-        Self { dimension, capacity, pushed: 0, oldest: 0, rows: Vec::new(), sum: vec![0; dimension] }
+        Self { dimension, capacity, pushed: 0, oldest: 0, rows: Rows::new(dimension), sum: vec![0; dimension] }
     }
 
     /// Rebuilds a history from entries `(sequence, components)`; the newest `capacity` stay.
@@ -43,27 +42,31 @@ impl History {
     pub fn push(&mut self, components: &[i16]) -> u64 {
         debug_assert_eq!(components.len(), self.dimension);
         if self.len() < self.capacity {
-            self.rows.extend_from_slice(components);
+            self.rows.push(components);
         } else {
-            let at = self.oldest * self.dimension;
-            let row = &mut self.rows[at..at + self.dimension];
-            for (s, old) in self.sum.iter_mut().zip(row.iter()) {
-                *s -= i32::from(*old);
+            for (s, old) in self.sum.iter_mut().zip(self.rows.row(self.oldest)) {
+                *s -= i64::from(old);
             }
-            row.copy_from_slice(components);
+            self.rows.set(self.oldest, components);
             self.oldest = (self.oldest + 1) % self.capacity;
         }
         for (s, new) in self.sum.iter_mut().zip(components) {
-            *s += i32::from(*new);
+            *s += i64::from(*new);
         }
         self.pushed += 1;
         self.pushed - 1
     }
 
+    /// Components of a vector.
+    #[must_use]
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+
     /// Number of queries held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.rows.len() / self.dimension.max(1)
+        self.rows.len()
     }
 
     /// Whether there are none.
@@ -81,25 +84,29 @@ impl History {
     /// Memory of the vectors, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.rows.capacity() * 2 + self.sum.len() * 4
+        self.rows.bytes() + self.sum.len() * 8
     }
 
-    /// Largest and summed dot product with `candidate`; `None` for an empty history.
+    /// What a kernel scores against.
     #[must_use]
-    pub(super) fn dots(&self, candidate: &Vector) -> Option<(i64, i64)> {
-        let c = candidate.as_slice();
-        let max = max_dot(c, &self.rows)?;
-        Some((i64::from(max), dot_sum(c, &self.sum)))
+    pub fn window(&self) -> Window<'_> {
+        Window { rows: &self.rows, sum: &self.sum }
+    }
+
+    /// Largest and summed dot products with each candidate; empty for an empty history.
+    #[must_use]
+    pub(super) fn dots(&self, candidates: &Candidates) -> Vec<Dots> {
+        kernel::current().score(&[Job { window: self.window(), candidates }]).pop().unwrap_or_default()
     }
 
     /// Norm of the mean query vector, 0 to 1.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // at most 32768 rows
+    #[allow(clippy::cast_precision_loss)] // sums stay below 2^53
     pub fn mean_norm(&self) -> f64 {
         if self.is_empty() {
             return 0.0;
         }
-        let norm = self.sum.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>().sqrt();
+        let norm = self.sum.iter().map(|s| (*s as f64).powi(2)).sum::<f64>().sqrt();
         norm / 32767.0 / self.len() as f64
     }
 
@@ -107,9 +114,8 @@ impl History {
     #[must_use]
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();
-        let at = if self.len() < self.capacity { 0 } else { self.oldest * self.dimension };
-        for value in self.rows[at..].iter().chain(&self.rows[..at]) {
-            hasher.update(value.to_le_bytes());
+        for at in (self.oldest..self.len()).chain(0..self.oldest) {
+            hasher.update(self.rows.row(at).flat_map(i16::to_le_bytes).collect::<Vec<_>>());
         }
         hex::encode(hasher.finalize())
     }
@@ -118,6 +124,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Vector;
     use proptest::prelude::*;
 
     proptest! {
@@ -137,9 +144,10 @@ mod tests {
                 plain.push(v.as_slice());
             }
             let restored = History::restore(3, capacity, slots.into_values().collect());
-            let probe = make(1000);
-            prop_assert_eq!(ring.dots(&probe), plain.dots(&probe));
-            prop_assert_eq!(restored.dots(&probe), plain.dots(&probe));
+            let probe = Candidates::of(3, [make(1000).as_slice()]);
+            let scored = |h: &History| h.dots(&probe).first().map(|d| (d.max, d.sum));
+            prop_assert_eq!(scored(&ring), scored(&plain));
+            prop_assert_eq!(scored(&restored), scored(&plain));
             prop_assert_eq!(ring.digest(), restored.digest());
             prop_assert_eq!(restored.pushed, ring.pushed);
         }

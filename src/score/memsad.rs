@@ -1,6 +1,7 @@
-//! MEMSAD, reference mode (arXiv 2605.03482; `memsad.md` 1): how close a write lies to recent queries.
+//! MEMSAD, reference form (arXiv 2605.03482; `memsad.md` 1): how close a write lies to recent queries.
 
 use super::History;
+use super::kernel::{Candidates, Dots};
 use crate::schema::{Calibration, MemsadFacts, MemsadStatus, Vector};
 use crate::topology::{Memsad, MemsadMode, Statistic};
 
@@ -19,10 +20,20 @@ impl Scores {
     /// Scores a candidate against a history.
     #[must_use]
     pub fn of(candidate: &Vector, history: &History) -> Self {
-        let Some((max, sum)) = history.dots(candidate) else {
-            return Self::default();
-        };
+        Self::of_all(std::slice::from_ref(candidate), history).pop().unwrap_or_default()
+    }
+
+    /// Scores several candidates against one history, in one pass over it.
+    #[must_use]
+    pub fn of_all(candidates: &[Vector], history: &History) -> Vec<Self> {
+        let rows = Candidates::of(history.dimension(), candidates.iter().map(Vector::as_slice));
+        let dots = history.dots(&rows);
         let m = i64::try_from(history.len()).unwrap_or(i64::MAX);
+        (0..candidates.len()).map(|i| dots.get(i).map_or_else(Self::default, |d| Self::from_dots(*d, m))).collect()
+    }
+
+    fn from_dots(dots: Dots, m: i64) -> Self {
+        let (max, sum) = (i64::from(dots.max), dots.sum);
         Self { max, mean: sum.div_euclid(m), comb: (max * m + sum).div_euclid(2 * m) }
     }
 
@@ -48,6 +59,10 @@ pub struct Settings {
 
 /// Flag: no calibration applies.
 const UNCALIBRATED: &str = "uncalibrated";
+/// Flag: the calibration in force was made with another encoder or statistic.
+pub const OTHER_ENCODER: &str = "calibration_of_other_encoder";
+/// Flag: the calibration in force is of the other form of MEMSAD.
+pub const OTHER_FORM: &str = "calibration_of_other_form";
 
 /// Scores a write and says how the result counts, with flags that explain why it doesn't.
 #[must_use]
@@ -62,10 +77,13 @@ pub fn assess(
     let mut flags = Vec::new();
     let calibration = calibration.filter(|c| {
         let fits = c.encoder == settings.encoder && c.statistic == m.statistic.as_str();
-        if !fits {
-            flags.push("calibration_of_other_encoder");
+        let form = c.conformal.is_none();
+        if !form {
+            flags.push(OTHER_FORM);
+        } else if !fits {
+            flags.push(OTHER_ENCODER);
         }
-        fits
+        form && fits
     });
     let threshold = calibration.map(|c| c.threshold_units);
     let status = match calibration {
@@ -77,6 +95,8 @@ pub fn assess(
     };
     let facts = MemsadFacts {
         calibration: calibration.map(|c| format!("{}@{}", c.scope, c.version)),
+        certificate: None,
+        conformal: None,
         flagged: threshold.is_some_and(|t| scores.tested(m.statistic) > t) && !history.is_empty(),
         m: u32::try_from(history.len()).unwrap_or(u32::MAX),
         s_comb: scores.comb,
@@ -85,6 +105,7 @@ pub fn assess(
         statistic: m.statistic.as_str().to_owned(),
         status,
         threshold,
+        window: None,
     };
     (facts, flags)
 }

@@ -2,12 +2,33 @@
 //! count or restore changes a bit.
 
 mod calibration;
+mod certificate;
+mod conformal;
+mod hardened;
 mod history;
 mod interval;
-mod kernel;
+pub mod kernel;
+mod keys;
+mod memory;
 mod memsad;
+mod outlier;
+mod plus;
+mod refit;
+mod window;
 
 pub use calibration::{FitInput, applicable, fit};
+pub use certificate::{Lipschitz, paper_condition, slack};
+pub use conformal::{Conformal, Fitted, MOST_ROWS, Row, fewest, level_units, most, pack};
+pub use hardened::{Against, Scored, assess_hardened, score};
 pub use history::History;
 pub use interval::clopper_pearson;
-pub use memsad::{Scores, Settings, assess};
+pub use keys::{Keys, Tag, tag};
+pub use memory::{K, Memory, Stored, StoredValue};
+pub use memsad::{OTHER_ENCODER, OTHER_FORM, Scores, Settings, assess};
+pub use outlier::{NEIGHBOURS, energy, knn};
+pub use plus::{
+    Deviation, Lexical, Plus, PlusScores, Threshold, Trigrams, Validation, domain_share, lexical, parts, validation,
+    vocabulary,
+};
+pub use refit::{HardenedInput, Sampled, fit_hardened};
+pub use window::{Limits, Query, QueryValue, Window, WindowMark};

@@ -27,11 +27,23 @@ pub enum Kind {
     Circuit = 10,
     /// A dead-lettered record that its key waits for.
     Held = 11,
+    /// One slot of a source's ring of writes.
+    SourceSlot = 12,
+    /// A source by the time it may be forgotten.
+    SourceExpiry = 13,
+    /// The hash of an entity that the boundary knows.
+    Entity = 14,
+    /// A query of a boundary's hardened window, or one that waits for it.
+    Query = 15,
+    /// Where a boundary's hardened window stands, and the number of its next accepted write.
+    Window = 16,
+    /// An accepted write of a boundary.
+    Stored = 17,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 9] = [
+    pub const LOGGED: [Kind; 15] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -41,6 +53,12 @@ impl Kind {
         Kind::Topic,
         Kind::Circuit,
         Kind::Held,
+        Kind::SourceSlot,
+        Kind::SourceExpiry,
+        Kind::Entity,
+        Kind::Query,
+        Kind::Window,
+        Kind::Stored,
     ];
 
     /// Name in commands.
@@ -58,24 +76,31 @@ impl Kind {
             Kind::Topic => "topic",
             Kind::Circuit => "circuit",
             Kind::Held => "held",
+            Kind::SourceSlot => "source-slot",
+            Kind::SourceExpiry => "source-expiry",
+            Kind::Entity => "entity",
+            Kind::Query => "query",
+            Kind::Window => "window",
+            Kind::Stored => "stored",
         }
     }
 
     /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
     fn layout(self) -> (usize, bool, usize) {
         match self {
-            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit => (1, false, 0),
+            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit | Kind::Window => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
-            Kind::HistorySlot | Kind::Held => (1, true, 0),
+            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored => (1, true, 0),
             Kind::Session => (2, false, 0),
-            Kind::SessionExpiry => (1, true, 1),
+            Kind::SessionExpiry | Kind::SourceExpiry => (1, true, 1),
+            Kind::SourceSlot => (2, true, 0),
         }
     }
 
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Held as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::Stored as u8).contains(&byte)
     }
 }
 
@@ -162,7 +187,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 7] = [
+        let cases: [Case; 13] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -170,6 +195,12 @@ mod tests {
             (Kind::SessionExpiry, &["acme/support"], Some(1 << 63), &["s-1"]),
             (Kind::Active, &["memsad/acme/support"], None, &[]),
             (Kind::Topic, &["changelog"], None, &[]),
+            (Kind::SourceSlot, &["acme/support", "0f"], Some(49), &[]),
+            (Kind::SourceExpiry, &["acme/support"], Some(1 << 63), &["0f"]),
+            (Kind::Entity, &["acme/support"], Some(u64::MAX), &[]),
+            (Kind::Query, &["acme/support"], Some(103), &[]),
+            (Kind::Window, &["acme/support"], None, &[]),
+            (Kind::Stored, &["acme/support"], Some(500), &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);

@@ -181,7 +181,16 @@ fn effect(path: &str, old: &str, new: &str) -> (Effect, &'static str) {
         ["encoder", "dimension"] => {
             (Effect::Reset, "vectors of the other dimension would be left out, and come back when it is undone")
         }
+        ["memsad", "form"] => (
+            Rolling,
+            "decides from the next write on; each form has a history of its own, which grows while it is used",
+        ),
         ["memsad", ..] => (Rolling, "decides from the next write on; the history stays as it is"),
+        ["screen", "source_idle"] => (
+            Rolling,
+            "a source's ring is dropped by its newest write and the new time; notes of the old time are moved",
+        ),
+        ["screen", ..] => (Rolling, "decides from the next write on; rings and known entities stay as they are"),
         ["sprt", "idle"] => {
             (Rolling, "an open session closes by its last event and the new gap; notes of the old gap are moved")
         }
@@ -273,9 +282,14 @@ mod tests {
             ("max_task_idle: 50ms", "max_task_idle: 60ms", Free),
             ("retention: 90d", "retention: 91d", Free),
             ("kappa: 2.0", "kappa: 2.5", Rolling),
+            ("form: hardened", "form: reference", Rolling),
+            ("level: 0.005", "level: 0.01", Rolling),
+            ("memory: 500", "memory: 50", Rolling),
             ("mode: enforce ", "mode: shadow ", Rolling),
             ("max_record_bytes: 1MiB", "max_record_bytes: 2MiB", Rolling),
             ("idle: 30m", "idle: 20m", Rolling),
+            ("source_idle: 7d", "source_idle: 8d", Rolling),
+            ("retract: flag", "retract: tombstone", Rolling),
             ("p1: 0.6", "p1: 0.5", Rolling),
             ("on_error: quarantine", "on_error: hold", Rolling),
             ("max_held: 10000", "max_held: 10", Rolling),

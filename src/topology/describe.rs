@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::breaker::OnDeadLetter;
+use super::detectors::Form;
 use super::model::{Flow, Role, Topology};
 use super::topic::Retention;
 
@@ -40,7 +41,8 @@ pub fn describe(t: &Topology) -> String {
         out,
         "unit       partition i of each co-partitioned topic; inputs by (timestamp, rank, offset); {} units\n\
          commit     every {} or {} inputs; transaction timeout {}\n\
-         memsad     {}, {} of {} queries, kappa {}\n\
+         memsad     {}, {}, {} of {} queries, {}\n\
+         screen     {}, campaigns in new forms {}, retract {}, sources idle {}\n\
          sprt       p1 {} p0 {} alpha {} beta {}, {} observations, idle {}{}\n\
          breaker    {} failures in a row or {} of {}, cool-down {}; stop at {} sources in {}",
         t.units(),
@@ -48,9 +50,24 @@ pub fn describe(t: &Topology) -> String {
         m.commit.max_records,
         period(m.commit.transaction_timeout),
         format!("{:?}", m.memsad.mode).to_lowercase(),
+        m.memsad.form.as_str(),
         m.memsad.statistic.as_str(),
         m.memsad.history,
-        m.memsad.kappa,
+        match m.memsad.form {
+            Form::Hardened => format!(
+                "level {}, {} a principal, moved by {}, at most {} old, {} memories",
+                m.memsad.level,
+                m.memsad.per_principal,
+                m.memsad.settle,
+                period(m.memsad.query_age),
+                m.memsad.memory
+            ),
+            Form::Reference => format!("kappa {}", m.memsad.kappa),
+        },
+        format!("{:?}", m.screen.mode).to_lowercase(),
+        format!("{:?}", m.screen.new_format).to_lowercase(),
+        format!("{:?}", m.screen.retract).to_lowercase(),
+        period(m.screen.source_idle),
         m.sprt.p1,
         m.sprt.p0,
         m.sprt.alpha,

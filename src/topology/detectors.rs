@@ -42,15 +42,43 @@ impl Statistic {
     }
 }
 
+/// How MEMSAD is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// Conformal thresholds, and a window without copies, floods and the queries that caused the write.
+    #[default]
+    Hardened,
+    /// As published: every query, mean plus kappa deviations.
+    Reference,
+}
+
+impl Form {
+    /// The word in files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Form::Hardened => "hardened",
+            Form::Reference => "reference",
+        }
+    }
+}
+
 /// The rolling-window test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memsad {
     /// Mode.
     pub mode: MemsadMode,
+    /// Form.
+    #[serde(default)]
+    pub form: Form,
     /// Tested score.
     pub statistic: Statistic,
-    /// Deviations above the mean.
+    /// Hardened: the share of benign writes that may be above the threshold.
+    #[serde(default = "level")]
+    pub level: f64,
+    /// Reference: deviations above the mean. Hardened: of the published condition alone.
     pub kappa: f64,
     /// Queries kept for each boundary.
     pub history: usize,
@@ -58,6 +86,74 @@ pub struct Memsad {
     pub min_calibration: u32,
     /// Fewer queries in the history: shadow.
     pub min_history: usize,
+    /// Hardened: queries of one principal in the history.
+    #[serde(default = "per_principal")]
+    pub per_principal: usize,
+    /// Hardened: new queries that move the window; fewer while it is small.
+    #[serde(default = "settle")]
+    pub settle: usize,
+    /// Hardened: older queries leave, by stream time.
+    #[serde(default = "query_age", with = "duration")]
+    pub query_age: Duration,
+    /// Hardened: accepted writes of each boundary that a write is compared with.
+    #[serde(default = "memory")]
+    pub memory: usize,
+}
+
+fn level() -> f64 {
+    0.005
+}
+
+fn per_principal() -> usize {
+    25
+}
+
+fn settle() -> usize {
+    20
+}
+
+fn query_age() -> Duration {
+    Duration::from_secs(30 * 86_400)
+}
+
+fn memory() -> usize {
+    500
+}
+
+/// What a campaign's earlier writes lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retract {
+    /// A record in `decisions` and a finding.
+    Flag,
+    /// A tombstone in `committed-memory` too.
+    Tombstone,
+}
+
+/// The write screen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Screen {
+    /// Mode.
+    pub mode: MemsadMode,
+    /// How the campaign signal counts for forms of record that the calibration hardly knows.
+    pub new_format: MemsadMode,
+    /// What a campaign's earlier writes lead to.
+    pub retract: Retract,
+    /// A source without a write for this long is forgotten.
+    #[serde(with = "duration")]
+    pub source_idle: Duration,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self {
+            mode: MemsadMode::Enforce,
+            new_format: MemsadMode::Shadow,
+            retract: Retract::Flag,
+            source_idle: Duration::from_secs(7 * 86_400),
+        }
+    }
 }
 
 /// The session test.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::breaker::{Breaker, OnDeadLetter};
-use super::detectors::{Memsad, Posture, Sprt};
+use super::detectors::{Memsad, Posture, Screen, Sprt};
 use super::topic::{KeyKind, Repartition, Topic};
 use super::units::{bytes, duration, optional_duration};
 
@@ -126,6 +126,9 @@ pub struct Main {
     pub limits: Limits,
     /// The rolling-window test.
     pub memsad: Memsad,
+    /// The write screen.
+    #[serde(default)]
+    pub screen: Screen,
     /// The session test.
     pub sprt: Sprt,
     /// What happens when a part fails.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::detectors::Sprt;
+use super::detectors::{MemsadMode, Sprt};
 use super::model::{Assignor, Role, Topology, internal_name};
 use super::topic::{Cleanup, KeyKind, Repartition};
 use crate::error::{Code, Error, Result};
@@ -263,6 +263,22 @@ fn limits(t: &Topology) -> Result<()> {
         return fail(
             Code::TopologyLimits,
             "memsad.history must be 1 to 32768 and memsad.kappa a number from 0 on".into(),
+        );
+    }
+    let counts = [m.settle, m.per_principal].iter().all(|n| (1..=32_768).contains(n)) && m.memory <= 10_000;
+    if !(m.level > 0.0 && m.level <= 0.5) || m.query_age.is_zero() || !counts {
+        return fail(
+            Code::TopologyLimits,
+            "memsad.level must be above 0 and at most 0.5, settle and per_principal 1 to 32768, memory at most 10000 \
+             and query_age above 0"
+                .into(),
+        );
+    }
+    let screen = &t.main.screen;
+    if screen.source_idle < Duration::from_secs(60) || screen.new_format == MemsadMode::Off {
+        return fail(
+            Code::TopologyLimits,
+            "screen.source_idle must be at least 1m, and screen.new_format enforce or shadow".into(),
         );
     }
     Ok(())

@@ -123,8 +123,8 @@ fn flood() -> Vec<Sent> {
 /// decided and kept is the same as without a kill.
 #[test]
 fn a_flood_is_isolated_and_survives_kills() {
-    let Some(mut calm) = Bench::new("flood-calm") else { return };
-    let Some(mut killed) = Bench::new("flood-killed") else { return };
+    let Some(mut calm) = Bench::new("flood-calm").map(Bench::without_screen) else { return };
+    let Some(mut killed) = Bench::new("flood-killed").map(Bench::without_screen) else { return };
     let data = support::generated(15_000, 200);
     for bench in [&mut calm, &mut killed] {
         bench.replace_in_topology("on_dead_letter: continue # ", "on_dead_letter: hold_key # ");
@@ -172,7 +172,7 @@ fn a_flood_is_isolated_and_survives_kills() {
 /// Without the breaker nothing is cut off: what the test above sees is the breaker's work.
 #[test]
 fn a_flood_without_a_breaker_goes_on() {
-    let Some(mut bench) = Bench::new("flood-off") else { return };
+    let Some(mut bench) = Bench::new("flood-off").map(Bench::without_screen) else { return };
     bench.replace_in_topology("consecutive: 20", "consecutive: 0");
     bench.replace_in_topology("ratio: 0.5", "ratio: 0");
     send(&bench, &flood()[..600]);
@@ -185,7 +185,7 @@ fn a_flood_without_a_breaker_goes_on() {
 /// lets it through. Nothing is lost or doubled on the way.
 #[test]
 fn a_flood_of_many_stops_the_line() {
-    let Some(mut bench) = Bench::new("flood-many") else { return };
+    let Some(mut bench) = Bench::new("flood-many").map(Bench::without_screen) else { return };
     let mut sent: Vec<Sent> = (0..160).map(|n| broken(&format!("p-{}", n / 20), "m", n)).collect();
     sent.push(write("good", "after", "fine", 200));
     send(&bench, &sent);
@@ -205,7 +205,7 @@ fn a_flood_of_many_stops_the_line() {
 /// The broken create of a key, its update, and another key; then redrives and a skip as an operator sends
 /// them. The contents of the key as committed.
 fn redriven(name: &str, mode: &str) -> Option<Vec<String>> {
-    let mut bench = Bench::new(name)?;
+    let mut bench = Bench::new(name)?.without_screen();
     bench.replace_in_topology("on_dead_letter: continue # ", &format!("on_dead_letter: {mode} # "));
     let run = |bench: &Bench| assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     send(&bench, &[broken("p", "m", 0), write("p", "m", "second", 1), write("p", "n", "fine", 2)]);
@@ -289,7 +289,7 @@ fn send_with_headers(topic: &str, value: &str, headers: &[(&CStr, Option<&str>)]
 /// A header whose name is not UTF-8 is a dead letter that keeps the others, and blocks nothing.
 #[test]
 fn unreadable_header_names_leave_the_others() {
-    let Some(bench) = Bench::new("names") else { return };
+    let Some(bench) = Bench::new("names").map(Bench::without_screen) else { return };
     let value = write("p", "m", "fine", 0).value.unwrap();
     send_with_headers(
         &bench.topic("memory-writes"),

@@ -62,27 +62,32 @@ fn transactions_off_goes_red() {
     assert!(found.duplicate + found.torn > 0, "{found:?}");
 }
 
-/// Files and broker give the same verdict, reasons, flags and integer scores for each record.
+/// Files and broker give the same verdict, reasons, flags and integer scores for each record, in both forms of MEMSAD.
 #[test]
 fn scan_equals_run() {
-    let Some(mut bench) = Bench::new("scan") else { return };
-    let Some(files) = support::converted() else { return };
-    let encoder = bench.use_real_encoder();
-    if !encoder {
-        eprintln!("scan_equals_run: no model in the environment, so the hash encoder stands in");
+    for form in ["hardened", "reference"] {
+        let Some(mut bench) = Bench::new(&format!("scan-{form}")) else { return };
+        bench.replace_in_topology("form: hardened", &format!("form: {form}"));
+        let Some(files) = support::converted() else { return };
+        let encoder = bench.use_real_encoder();
+        if !encoder {
+            eprintln!("scan_equals_run: no model in the environment, so the hash encoder stands in");
+        }
+        let calibrations = bench.calibrate(&files);
+        bench.produce("memory-writes", &files.writes);
+        bench.produce("retrieval-logs", &files.queries);
+        assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
+        let found = bench.verify();
+        assert!(found.clean(), "{form}: {found:?}");
+        let held = found.dump.iter().filter(|l| l.contains("memsad:above_threshold")).count();
+        let screened = found.dump.iter().filter(|l| l.contains("screen:")).count();
+        eprintln!("{form}: {} inputs, {held} held by MEMSAD, {screened} by the screen", found.inputs);
+        assert!(screened > 100, "the screen holds something of the poison");
+        assert!(!encoder || form == "hardened" || held > 0, "a calibrated test holds something of the poison");
+        let scanned = bench.scan(&files, &calibrations);
+        assert_eq!(scanned.len() as u64, found.inputs);
+        assert_eq!(support::differing_lines(&scanned, &found.dump), 0, "{form}");
     }
-    let calibration = bench.calibrate(&files);
-    bench.produce("memory-writes", &files.writes);
-    bench.produce("retrieval-logs", &files.queries);
-    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
-    let found = bench.verify();
-    assert!(found.clean(), "{found:?}");
-    let held = found.dump.iter().filter(|l| l.contains("memsad:above_threshold")).count();
-    eprintln!("{} inputs, {held} held by MEMSAD", found.inputs);
-    assert!(!encoder || held > 0, "a calibrated test holds something of the poison");
-    let scanned = bench.scan(&files, &calibration);
-    assert_eq!(scanned.len() as u64, found.inputs);
-    assert_eq!(support::differing_lines(&scanned, &found.dump), 0);
 }
 
 /// Two members share the units; one leaves in the middle; nothing is lost or doubled.

@@ -289,11 +289,11 @@ fn state_verify_sees_each_difference() {
     assert!(!beside.is_empty(), "a running stream can be looked at");
     assert_eq!(live.terminate(), Outcome::Exit(0));
     let units = bench.json(&["state", "inspect"]);
-    let slots: u64 = units.iter().filter_map(|u| u["kinds"]["history-slot"]["keys"].as_u64()).sum();
-    assert!(slots > 300, "{units:?}");
+    let keys = |kind: &str| units.iter().filter_map(|u| u["kinds"][kind]["keys"].as_u64()).sum::<u64>();
+    assert!(keys("query") > 12 && keys("stored") > 300, "{units:?}");
     let keys = bench.cli_ok(&["state", "inspect", "--keys", "--limit", "20"]);
     assert!(keys.contains("hmac:") && !keys.contains('/'), "ids are hashed: {keys}");
-    let plain = bench.cli_ok(&["state", "inspect", "--keys", "--kind", "history-slot", "--show-ids"]);
+    let plain = bench.cli_ok(&["state", "inspect", "--keys", "--kind", "query", "--show-ids"]);
     assert!(plain.contains('/'), "{plain}");
     let equal = bench.json(&["state", "verify"]);
     assert!(equal.iter().all(|u| u["differences"] == 0 && u["undecided"] == 0), "{equal:?}");
@@ -301,7 +301,7 @@ fn state_verify_sees_each_difference() {
 
     // One value is corrupted, one key is lost by the store, one by the changelog.
     let mut db = bench.db();
-    let all = (0..UNITS).flat_map(|u| db.scan(&prefix(Kind::HistorySlot, u), 2).unwrap()).collect::<Vec<_>>();
+    let all = (0..UNITS).flat_map(|u| db.scan(&prefix(Kind::Query, u), 2).unwrap()).collect::<Vec<_>>();
     let (mut value, lost) = (all[0].1.clone(), all[1].0.clone());
     value[3] ^= 1;
     let extra = key(Kind::Session, 0, &["acme/support", "never-logged"], None, &[]);

@@ -77,7 +77,7 @@ fn repartition_without_transactions_goes_red() {
 /// come while the stream runs or are a backlog.
 #[test]
 fn a_create_and_a_delete_by_two_partitioners_keep_their_order() {
-    let Some(bench) = Bench::with_topics("order", &AUTO) else { return };
+    let Some(bench) = Bench::with_topics("order", &AUTO).map(Bench::without_screen) else { return };
     let writers = Writers::new(&bench);
     let backlog = writers.create_and_delete(0..150);
     assert!(backlog > 50, "only {backlog} records were split between partitions");
@@ -98,7 +98,7 @@ fn a_create_and_a_delete_by_two_partitioners_keep_their_order() {
 /// The guard goes red: without the merge some deletes come before their creates.
 #[test]
 fn repartition_without_the_merge_goes_red() {
-    let Some(mut bench) = Bench::with_topics("order-red", &AUTO) else { return };
+    let Some(mut bench) = Bench::with_topics("order-red", &AUTO).map(Bench::without_screen) else { return };
     bench.set("MEMSLUICE__SABOTAGE", "repartition_merge_off");
     Writers::new(&bench).create_and_delete(0..150);
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));

@@ -205,6 +205,12 @@ impl Bench {
         self.replace("memsluice.yaml", from, to);
     }
 
+    /// For records of one content, which a source may not repeat.
+    pub(crate) fn without_screen(self) -> Self {
+        self.replace("memsluice.yaml", "screen:\n  mode: enforce", "screen:\n  mode: off");
+        self
+    }
+
     pub(crate) fn replace_topics(&mut self, from: &str, to: &str) {
         self.replace("topics.yaml", from, to);
     }
@@ -478,8 +484,9 @@ impl Bench {
     }
 
     /// Verdicts of `scan` in the dump's form and order.
-    pub(crate) fn scan(&self, files: &Files, calibration: &Path) -> Vec<String> {
-        let mut args = vec!["scan", "--output", "json", "--calibrate", text(calibration)];
+    pub(crate) fn scan(&self, files: &Files, calibrations: &[PathBuf]) -> Vec<String> {
+        let mut args = vec!["scan", "--output", "json"];
+        calibrations.iter().for_each(|f| args.extend(["--calibrate", text(f)]));
         files.writes.iter().for_each(|f| args.extend(["--writes", text(f)]));
         files.queries.iter().for_each(|f| args.extend(["--queries", text(f)]));
         let mut rows = Vec::new();
@@ -504,30 +511,37 @@ impl Bench {
         rows.into_iter().map(|(_, row)| row).collect()
     }
 
-    /// Fits on benign writes of the data, publishes the record, and returns it as a file.
-    pub(crate) fn calibrate(&self, files: &Files) -> PathBuf {
+    /// Fits MEMSAD and the screen on benign writes of the data, publishes the records, and returns them as files.
+    pub(crate) fn calibrate(&self, files: &Files) -> Vec<PathBuf> {
         let benign = files.writes.iter().find(|f| text(f).contains("agent_memory")).expect("benign writes");
-        let mut args = vec![
-            "calibrate",
-            "fit",
-            "--writes",
-            text(benign),
-            "--boundary",
-            "data/all",
-            "--publish",
-            "--output",
-            "json",
-        ];
-        files.queries.iter().for_each(|f| args.extend(["--queries", text(f)]));
-        let path = self.folder.path().join("calibration.json");
-        std::fs::write(&path, self.cli_ok(&args)).unwrap();
-        path
+        let fit = |kind: &str| {
+            let mut args = vec!["calibrate", "fit", "--kind", kind, "--writes", text(benign)];
+            args.extend(["--boundary", "data/all", "--publish", "--output", "json"]);
+            files.queries.iter().for_each(|f| args.extend(["--queries", text(f)]));
+            let path = self.folder.path().join(format!("calibration-{kind}.json"));
+            std::fs::write(&path, self.cli_ok(&args)).unwrap();
+            path
+        };
+        ["memsad", "screen"].map(fit).to_vec()
     }
 
     /// Everything in the state but offsets and the chain (whose ids name the topics).
     pub(crate) fn state(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = self.db();
-        let kinds = [Kind::Boundary, Kind::HistorySlot, Kind::Session, Kind::SessionExpiry, Kind::Circuit, Kind::Held];
+        // Slots of sources name the topic, whose prefix is the test's own.
+        let kinds = [
+            Kind::Boundary,
+            Kind::HistorySlot,
+            Kind::Query,
+            Kind::Window,
+            Kind::Stored,
+            Kind::Session,
+            Kind::SessionExpiry,
+            Kind::Circuit,
+            Kind::Held,
+            Kind::SourceExpiry,
+            Kind::Entity,
+        ];
         let all = kinds.iter().flat_map(|k| (0..UNITS).map(|p| prefix(*k, p)));
         all.flat_map(|p| db.scan(&p, usize::MAX).unwrap()).collect()
     }

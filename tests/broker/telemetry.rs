@@ -191,7 +191,7 @@ fn every_defined_metric_appears_in_a_scrape() {
 /// behind aborted records, and what an open transaction holds is not behind.
 #[test]
 fn the_lag_returns_to_zero_on_transactional_topics() {
-    let Some(mut bench) = Bench::new("lag") else { return };
+    let Some(mut bench) = Bench::new("lag").map(Bench::without_screen) else { return };
     bench.serve();
     let running = bench.spawn(Run::live("one"));
     wait_until_ready(&running);

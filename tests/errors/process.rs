@@ -10,14 +10,16 @@ use std::time::Duration;
 use memsluice::agreement::{Live, Own, admit, finalize};
 use memsluice::app::Setup;
 use memsluice::calibrate::{Samples, fit_boundary};
-use memsluice::config::{Backend, Config, Secret};
+use memsluice::config::{Backend, Config, Kernel, Score, Secret};
 use memsluice::dlq::{Act, Letter, sending};
 use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
 use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
+use memsluice::published::Published;
 use memsluice::reset::check_members;
 use memsluice::schema::{Agreement, ApplicationMeta, Boundary, StateFormats};
+use memsluice::score::kernel;
 use memsluice::source::{self, Bounds, BroadcastReader, Budget, Event, Heartbeat, MockBroker, preflight};
 use memsluice::state::{Db, Kind, MemoryStore, Positions, READS, Restorer, State, Store, UnitPlan, key};
 use memsluice::telemetry::{self, health, metrics};
@@ -26,9 +28,13 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, valid_retrieval,
+    Bench, DIMENSION, KEY, Mock, Raise, client, encoder, failed, fetched, patched, program, root, valid_retrieval,
     valid_write, write,
 };
+
+fn faiss(path: Option<PathBuf>) -> Option<Code> {
+    failed(kernel::choose(&Score { kernel: Kernel::Faiss, faiss: path, ..Score::default() }))
+}
 
 fn configured(folder: &Path, text: &str) -> Option<Code> {
     failed(Config::load(Some(&write(folder, "memsluice.yaml", text))))
@@ -204,6 +210,11 @@ pub(crate) const MODELS: &[(Code, &str, Raise)] = &[
             names.iter().map(String::as_str).zip(files.iter().map(PathBuf::as_path)).collect();
         program(&["scan", "--writes", "w.jsonl"], &env, f, Stdio::null())
     }),
+    (Code::KernelUnavailable, "no path of FAISS", |_| faiss(None)),
+    (Code::KernelUnavailable, "no library", |f| faiss(Some(write(f, "libfaiss.so", "no library")))),
+    (Code::KernelUnavailable, "a device that is not there", |_| {
+        failed(kernel::choose(&Score { kernel: Kernel::Cuda, device: 4096, ..Score::default() }))
+    }),
     (Code::EncoderFailed, "no vector in the record", |_| {
         let embedder = Embedder::start(&encoder(Backend::Precomputed)).unwrap();
         failed(embedder.encode_all(&["a".to_owned()], || ()))
@@ -217,6 +228,9 @@ pub(crate) const MODELS: &[(Code, &str, Raise)] = &[
     (Code::CalibrationInvalid, "scope", |_| calibration(&json!({"scope": "a/b/c"}))),
     (Code::CalibrationInvalid, "threshold and units differ", |_| calibration(&json!({"threshold": 0.9}))),
     (Code::CalibrationInvalid, "no deviation can be so large", |_| calibration(&json!({"std": 1e300}))),
+    (Code::CalibrationMissing, "an empty topic", |_| {
+        failed(Published::of(std::iter::empty()).get("memsad/acme/support", 1).cloned())
+    }),
     (Code::HoneypotInvalid, "not of the schema", |_| failed(announce(Role::Honeypots, "honeypots/x@1", &json!({})))),
     (Code::HoneypotInvalid, "a pointer", |_| failed(announce(Role::Honeypots, "active/honeypots/x", &json!(1)))),
     (Code::HoneypotInvalid, "another boundary's key", |_| {
@@ -451,6 +465,13 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let folder = f.to_str().unwrap().to_owned();
         let env = [("MEMSLUICE__KAFKA__BOOTSTRAP", mock.cluster.bootstrap_servers()), ("MEMSLUICE__STATE_DIR", folder)];
         operate(f, &["state", "verify", "--show-ids"], &env)
+    }),
+    (Code::DecisionDiffers, "another score", |f| {
+        let text = fs::read_to_string(root("schemas/examples/valid/decision/allow.json")).unwrap();
+        let changed = text.replace("\"s_max\": 466028529", "\"s_max\": 466028528");
+        assert_ne!(text, changed);
+        write(f, "d.json", &changed);
+        operate(f, &["verify", "decision", "--decision", "d.json"], &[])
     }),
     (Code::GroupActive, "one member", |_| failed(check_members("g", &["memsluice-0".to_owned()]))),
     (Code::OffsetOutOfRange, "behind the end", |_| out_of_range()),

@@ -4,6 +4,7 @@
 use memsluice::config::Backend;
 use memsluice::error::Code;
 use memsluice::schema::Vector;
+use memsluice::score::{Keys, QueryValue, WindowMark};
 use memsluice::state::{Change, Kind, encode, key};
 use memsluice::topology::Role;
 
@@ -14,9 +15,15 @@ fn session(n: u8, hits: u8) -> Vec<u8> {
     vec![1, 0, n, hits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn query(seq: u64, components: &[i16]) -> Change {
-    let bytes: Vec<u8> = components.iter().flat_map(|c| c.to_le_bytes()).collect();
-    (key(Kind::HistorySlot, partition(), &[KEY], Some(0), &[]), Some(encode(&(seq, bytes))))
+fn query(seq: u64, components: &[i16]) -> Vec<Change> {
+    let vector = components.iter().flat_map(|c| c.to_le_bytes()).collect();
+    let value = QueryValue { at: 0, keys: Keys::default(), vector };
+    let next = seq.saturating_add(1);
+    let mark = (WindowMark { next, settled: next }, 0_u64);
+    vec![
+        (key(Kind::Query, partition(), &[KEY], Some(seq), &[]), Some(encode(&value))),
+        (key(Kind::Window, partition(), &[KEY], None, &[]), Some(encode(&mark))),
+    ]
 }
 
 fn expired(n: u8, hits: u8) -> Vec<Change> {
@@ -37,11 +44,12 @@ fn impossible_state_is_refused() {
     let mut numbers = vec![0.0; DIMENSION];
     numbers[0] = 1.0;
     let unit = Vector::from_f64(&numbers).unwrap();
-    assert_eq!(taken(&bench, vec![query(1 << 53, unit.as_slice())]), None);
+    assert_eq!(taken(&bench, query((1 << 53) - 1, unit.as_slice())), None);
     assert_eq!(taken(&bench, expired(1, 1)), None);
     let broken = [
-        ("a number that overflows", vec![query(u64::MAX, unit.as_slice())]),
-        ("a vector whose products overflow", vec![query(1, &[i16::MIN; DIMENSION])]),
+        ("a number that overflows", query(u64::MAX, unit.as_slice())),
+        ("a vector whose products overflow", query(1, &[i16::MIN; DIMENSION])),
+        ("a query behind the next one", query(7, unit.as_slice()).into_iter().take(1).collect()),
         ("more hits than observations", expired(0, 1)),
     ];
     for (what, changes) in broken {

@@ -8,7 +8,7 @@ use memsluice::error::{Code, Error};
 use crate::support::{file_names, load, root};
 
 /// Words of the message of each `fail(` in `validate.rs`; a file must raise each.
-const TOPOLOGY_RULES: [&str; 29] = [
+const TOPOLOGY_RULES: [&str; 31] = [
     "is not a topic name of Kafka",
     "shares the name",
     "is not a topic of a unit",
@@ -34,6 +34,8 @@ const TOPOLOGY_RULES: [&str; 29] = [
     "limits: output >=",
     "commit.max_records must be positive",
     "memsad.history must be",
+    "memsad.level must be",
+    "screen.source_idle must be",
     "breaker: consecutive must be",
     "breaker.cool_down and",
     "breaker.max_sources must be",

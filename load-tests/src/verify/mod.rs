@@ -11,6 +11,7 @@ mod session;
 mod state;
 mod tally;
 mod views;
+mod window;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -13,9 +13,7 @@ use serde::Deserialize;
 use crate::murmur2::partition;
 use crate::verify::session::{Event, Session, Test};
 use crate::verify::tally::Verdict;
-
-/// Queries that a history keeps, in the sample topology.
-const HISTORY: usize = 100;
+use crate::verify::window::{Who, Windows};
 
 /// A vector, shared by all records that brought the same one.
 pub(crate) type Vector = Arc<[i16]>;
@@ -34,6 +32,9 @@ struct Write {
     op: String,
     content: Option<String>,
     origin: Option<String>,
+    principal: Option<String>,
+    session_id: Option<String>,
+    output_id: Option<String>,
     embedding: Option<Embedding>,
 }
 
@@ -48,8 +49,8 @@ struct Retrieval {
     store: String,
     event_id: String,
     session_id: String,
-    #[serde(rename = "principal")]
-    _principal: String,
+    principal: String,
+    output_id: Option<String>,
     results: Vec<Returned>,
     query_embedding: Option<Embedding>,
     k: Option<usize>,
@@ -61,8 +62,8 @@ struct Retrieval {
 #[derive(Debug, Clone)]
 pub(crate) struct Expected {
     pub(crate) verdict: Verdict,
-    /// Boundary and vector of what is scored.
-    pub(crate) scored: Option<(Arc<str>, Vector)>,
+    /// Boundary, writer and vector of what is scored.
+    pub(crate) scored: Option<(Arc<str>, Who, Vector)>,
 }
 
 /// Exact scores in units of 1 / 32767^2.
@@ -84,8 +85,8 @@ pub(crate) struct Traps {
 /// What a partition unit must hold.
 #[derive(Debug, Default)]
 pub(crate) struct Unit {
-    /// Queries of each boundary with their offsets, oldest first.
-    queries: BTreeMap<Arc<str>, Vec<(i64, Vector)>>,
+    /// Query windows of each boundary.
+    pub(crate) windows: BTreeMap<Arc<str>, Windows>,
     pub(crate) sessions: BTreeMap<(Arc<str>, String), Session>,
     /// Stream time of each boundary.
     pub(crate) times: BTreeMap<Arc<str>, i64>,
@@ -157,7 +158,8 @@ impl Model {
         };
         let verdict = if untrusted { Verdict::Quarantine } else { Verdict::Allow };
         let vector = write.embedding.filter(|_| !delete).and_then(|e| self.vector(e));
-        Some(Expected { verdict, scored: vector.map(|v| (boundary, v)) })
+        let who = Who { principal: write.principal, session: write.session_id, output: write.output_id };
+        Some(Expected { verdict, scored: vector.map(|v| (boundary, who, v)) })
     }
 
     /// Takes a retrieval; those of a partition come in order.
@@ -175,7 +177,9 @@ impl Model {
         let now = unit.times.entry(boundary.clone()).or_insert(time);
         *now = time.max(*now);
         if let Some(vector) = vector {
-            unit.queries.entry(boundary.clone()).or_default().push((at.1, vector));
+            let (principal, session) = (Some(r.principal.clone()), Some(r.session_id.clone()));
+            let who = Who { principal, session, output: r.output_id.clone() };
+            unit.windows.entry(boundary.clone()).or_default().ask(at.1, *now, who, vector);
         }
         let Some(traps) = self.traps.get(&*boundary) else { return Some(()) };
         let k = r.k.unwrap_or(r.results.len());
@@ -199,13 +203,10 @@ impl Model {
         self.writes.get(&at)
     }
 
-    /// Scores of a vector against the queries of a boundary below offset `next`.
-    pub(crate) fn scores(&self, at: i32, boundary: &str, next: i64, vector: &Vector) -> Scores {
-        let none = Vec::new();
-        let all = self.units.get(&at).and_then(|u| u.queries.get(boundary)).unwrap_or(&none);
-        let end = all.partition_point(|(offset, _)| *offset < next);
-        let window = &all[end.saturating_sub(HISTORY)..end];
-        let dots: Vec<i64> = window.iter().map(|(_, q)| dot(q, vector)).collect();
+    /// Scores of a vector against the window that the queries of a boundary below offset `next` make.
+    pub(crate) fn scores(&self, at: i32, boundary: &str, next: i64, who: &Who, vector: &Vector) -> Scores {
+        let windows = self.units.get(&at).and_then(|u| u.windows.get(boundary));
+        let dots = windows.map(|w| w.dots(next, who, vector)).unwrap_or_default();
         let (m, sum) = (i64::try_from(dots.len()).unwrap_or(i64::MAX), dots.iter().sum::<i64>());
         match dots.iter().max() {
             None => Scores::default(),
@@ -238,18 +239,8 @@ impl Model {
     }
 }
 
-impl Unit {
-    /// The newest queries of each boundary: slot of the ring, number of the query, vector.
-    pub(crate) fn rings(&self) -> BTreeMap<Arc<str>, Vec<(u64, u64, Vector)>> {
-        let slots = |all: &Vec<(i64, Vector)>| {
-            let numbered = (0_u64..).zip(all).skip(all.len().saturating_sub(HISTORY));
-            numbered.map(|(n, (_, v))| (n % HISTORY as u64, n, v.clone())).collect()
-        };
-        self.queries.iter().map(|(b, all)| (b.clone(), slots(all))).collect()
-    }
-}
-
-fn dot(a: &[i16], b: &[i16]) -> i64 {
+/// Dot product.
+pub(crate) fn dot(a: &[i16], b: &[i16]) -> i64 {
     a.iter().zip(b).map(|(a, b)| i64::from(i32::from(*a) * i32::from(*b))).sum()
 }
 
@@ -294,17 +285,16 @@ mod tests {
     }
 
     #[test]
-    fn scores_see_the_queries_before_them_and_the_newest_of_those() {
+    fn scores_see_the_window_that_the_queries_before_them_make() {
         let mut model = model();
-        (0..150).for_each(|i| query(&mut model, i, [100, 0], ""));
-        query(&mut model, 150, [0, 7], "");
-        let vector: Vector = [1_i16, 3].into();
-        assert_eq!(model.scores(0, "t/s", 0, &vector), Scores::default());
-        assert_eq!(model.scores(0, "t/s", 2, &vector), Scores { m: 2, max: 100, mean: 100, comb: 100 });
-        let all = Scores { m: 100, max: 100, mean: 99, comb: 99 };
-        assert_eq!(model.scores(0, "t/s", 151, &vector), all);
-        let rings = model.units[&0].rings();
-        assert_eq!((rings["t/s"].len(), rings["t/s"][0].0, rings["t/s"][0].1), (100, 51, 51));
+        (0..5).for_each(|i| query(&mut model, i, [100, 10 * i as i16], ""));
+        let (vector, nobody): (Vector, Who) = ([1_i16, 3].into(), Who::default());
+        assert_eq!(model.scores(0, "t/s", 0, &nobody, &vector), Scores::default());
+        assert_eq!(model.scores(0, "t/s", 2, &nobody, &vector), Scores { m: 2, max: 130, mean: 115, comb: 122 });
+        assert_eq!(model.scores(0, "t/s", 9, &nobody, &vector).m, 5);
+        let own = Who { principal: Some("p".to_owned()), ..Who::default() };
+        assert_eq!(model.scores(0, "t/s", 9, &own, &vector), Scores::default());
+        assert_eq!(model.units[&0].windows["t/s"].held().count(), 5);
     }
 
     #[test]

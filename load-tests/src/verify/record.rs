@@ -70,6 +70,13 @@ pub(crate) struct Body<'a> {
     pub(crate) input_vector: BTreeMap<String, i64>,
 }
 
+impl Body<'_> {
+    /// Whether the screen is among what held the write.
+    pub(crate) fn is_screened(&self) -> bool {
+        self.reasons.iter().any(|r| r.starts_with("screen:"))
+    }
+}
+
 /// One line of a dump.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rocksdb::{DB, IteratorMode, Options};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::verify::model::{Unit, Vector};
+use crate::verify::model::Unit;
 use crate::verify::postcard::Value;
 use crate::verify::session::{Session, Test};
+use crate::verify::window::Asked;
 
 /// Kinds of state keys (docs/records.md).
 const OFFSETS: u8 = 2;
 const CHAIN: u8 = 3;
 const TIME: u8 = 4;
-const QUERY: u8 = 5;
 const SESSION: u8 = 6;
 const ACTIVE: u8 = 8;
+const QUERY: u8 = 15;
+const WINDOW: u8 = 16;
 
 /// Keys and values of one partition unit.
 pub(crate) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -130,7 +132,7 @@ impl Known<'_> {
     /// What of a fold is not what the inputs say.
     pub(crate) fn differs(&self, pairs: &Pairs) -> Vec<String> {
         let mut rest: BTreeMap<&Vec<u8>, &Vec<u8>> =
-            pairs.iter().filter(|(k, _)| matches!(k[0], CHAIN | TIME | QUERY | SESSION | ACTIVE)).collect();
+            pairs.iter().filter(|(k, _)| matches!(k[0], CHAIN | TIME | QUERY | WINDOW | SESSION | ACTIVE)).collect();
         let mut findings = Vec::new();
         let mut hold = |key: Vec<u8>, what: &dyn Fn(&[u8]) -> bool, needed: bool| {
             let ok = match rest.remove(&key) {
@@ -146,11 +148,11 @@ impl Known<'_> {
         for (boundary, time) in &self.unit.times {
             hold(self.key(TIME, &[boundary], None), &|v| signed(v) == Some(*time), true);
         }
-        for (boundary, ring) in self.unit.rings() {
-            for (slot, number, vector) in ring {
-                let key = self.key(QUERY, &[&boundary], Some(slot));
-                hold(key, &|v| query(v) == Some((number, vector.clone())), true);
+        for (boundary, windows) in &self.unit.windows {
+            for q in windows.held() {
+                hold(self.key(QUERY, &[boundary], Some(q.number)), &|v| query(v, q) == Some(true), true);
             }
+            hold(self.key(WINDOW, &[boundary], None), &|v| mark(v) == Some(windows.mark), true);
         }
         for ((boundary, session), expected) in &self.unit.sessions {
             let key = self.key(SESSION, &[boundary, session], None);
@@ -191,11 +193,26 @@ fn chain(value: &[u8]) -> Option<(u64, [u8; 32])> {
     Some((v.unsigned()?, v.raw(32)?.try_into().ok()?))
 }
 
-fn query(value: &[u8]) -> Option<(u64, Vector)> {
+/// Whether a value is that query: stream time, tags of who asked, vector.
+fn query(value: &[u8], q: &Asked) -> Option<bool> {
     let mut v = Value::new(value)?;
-    let number = v.unsigned()?;
+    let mut same = v.signed()? == q.at;
+    for name in [&q.who.principal, &q.who.session, &q.who.output] {
+        same &= match (v.unsigned()?, name) {
+            (0, None) => true,
+            (1, Some(name)) => v.raw(16)? == &Sha256::digest(name.as_bytes())[..16],
+            _ => return Some(false),
+        };
+    }
     let bytes = v.bytes()?;
-    Some((number, Arc::from_iter(bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])))))
+    let stored: Vec<i16> = bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect();
+    Some(same && stored[..] == q.vector[..] && v.is_empty())
+}
+
+/// Number of the next query, and of the first that waits. The number of the next accepted write isn't derived.
+fn mark(value: &[u8]) -> Option<(u64, u64)> {
+    let mut v = Value::new(value)?;
+    Some((v.unsigned()?, v.unsigned()?))
 }
 
 /// A key for people.
@@ -204,6 +221,7 @@ fn shown(key: &[u8]) -> String {
         Some(&CHAIN) => "chain",
         Some(&TIME) => "stream time",
         Some(&QUERY) => "query",
+        Some(&WINDOW) => "query window",
         Some(&SESSION) => "session",
         Some(&ACTIVE) => "version in force",
         _ => "key",

@@ -30,7 +30,7 @@ pub(crate) enum Place {
 
 impl Verdict {
     /// Whether the write is held, so that there is a finding.
-    fn held(self) -> bool {
+    pub(super) fn held(self) -> bool {
         matches!(self, Verdict::Quarantine | Verdict::Block)
     }
 

@@ -113,8 +113,7 @@ impl Task {
                 self.pending.admit(unit, pending, Some(None));
             }
             Embeds::Given(vector) => {
-                let given = Encoded { vector, truncated: false };
-                self.pending.admit(unit, pending, Some(Some(Ok(given))));
+                self.pending.admit(unit, pending, Some(Some(Ok(Encoded::given(vector)))));
             }
             Embeds::Text(text) => match self.p.embedder.cached(&text) {
                 Some(known) => {

@@ -1,0 +1,7 @@
+//! Measurements that a user can repeat: scoring kernels side by side, encoders side by side.
+
+mod contend;
+pub mod encoders;
+pub mod kernels;
+
+pub use contend::{Spread, median};
