@@ -47,7 +47,12 @@ fn auto_through_kill_nine_equals_never() {
     let (a, b) = (never.verify(), auto.verify_with(SOURCE));
     assert!(a.clean() && b.clean(), "never {a:?}\nauto {b:?}");
     assert_eq!((a.inputs, b.inputs), (60_000, 60_000));
-    assert_eq!(support::differing_lines(&a.dump, &b.dump), 0);
+    // Both copies of a record have coordinates of their own in a scattered source: which comes first in a dump is open.
+    let sorted = |mut dump: Vec<String>| {
+        dump.sort_unstable();
+        dump
+    };
+    assert_eq!(support::differing_lines(&sorted(a.dump), &sorted(b.dump)), 0);
     assert!(never.readable("attacks") > 0 && never.readable("attacks") == auto.readable("attacks"));
     assert_eq!(auto.readable(INTERNAL), 60_000);
     assert_eq!(auto.readable(LOGS), 4_000);

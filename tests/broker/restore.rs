@@ -71,7 +71,6 @@ fn a_corrupt_state_is_put_aside_and_rebuilt() {
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     let whole = bench.state();
     bench.corrupt_state();
-    bench.load_more(&data, 10);
     let totals = bench.totals(Run::until_end());
     assert!(totals["replayed"].as_u64().unwrap() > 100, "{totals}");
     assert!(bench.verify().clean());
