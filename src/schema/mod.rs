@@ -31,7 +31,7 @@ pub use broadcast::{
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
     Activation, Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef,
-    MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail,
+    MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, RollingFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail,
     Verdict, Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
