@@ -249,7 +249,12 @@ fn load<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: &State<S
 }
 
 /// Numbers and values of a kind in a boundary.
-pub(super) fn scan<S: Store>(kind: Kind, partition: i32, b: &Boundary, state: &State<S>) -> Result<Vec<(u64, Vec<u8>)>> {
+pub(super) fn scan<S: Store>(
+    kind: Kind,
+    partition: i32,
+    b: &Boundary,
+    state: &State<S>,
+) -> Result<Vec<(u64, Vec<u8>)>> {
     let prefix = key(kind, partition, &[b.as_str()], None, &[]);
     let number = |k: &[u8]| k.get(prefix.len()..)?.first_chunk::<8>().map(|n| u64::from_be_bytes(*n));
     let all = state.scan(&prefix, usize::MAX)?;

@@ -32,12 +32,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Of a write that is decided and not yet forwarded.
-    pub(super) fn of(
-        origin: Origin,
-        embedding: Embedding,
-        screened: Option<&Screened>,
-        body: &DecisionBody,
-    ) -> Self {
+    pub(super) fn of(origin: Origin, embedding: Embedding, screened: Option<&Screened>, body: &DecisionBody) -> Self {
         let clean = screened.is_none_or(|s| !s.cut && s.facts.verdict == Verdict::Allow);
         let known = matches!(origin, Origin::UserInput | Origin::System);
         let trusted = known && embedding == Embedding::Whole && clean;
@@ -181,8 +176,7 @@ pub(super) fn load<S: Store>(partition: i32, b: &Boundary, engine: &Engine, stat
         Some(value) => state::decode(&value)?,
         None => RollingMark::default(),
     };
-    let numbers = mark.next <= MAX_SEQ && mark.settled <= mark.next && mark.judged <= mark.next;
-    if !numbers || mark.version > MAX_SEQ || !f64::from_bits(mark.drift).is_finite() {
+    if !is_possible(&mark) {
         return Err(broken());
     }
     let mut accepted = Vec::new();
@@ -194,6 +188,13 @@ pub(super) fn load<S: Store>(partition: i32, b: &Boundary, engine: &Engine, stat
     // Another encoder's are not read, as those of a reset are not.
     accepted.retain(|a| a.row.vector.as_slice().len() == engine.dimension());
     Ok(Rolling::restore(rules, mark, accepted))
+}
+
+fn is_possible(mark: &RollingMark) -> bool {
+    let numbers = [mark.next, mark.version, mark.stride].iter().all(|n| *n <= MAX_SEQ);
+    let order = mark.settled <= mark.next && mark.judged <= mark.next;
+    let drift = f64::from_bits(mark.drift);
+    numbers && order && mark.calm < 8 && mark.balance.abs_diff(0) <= MAX_SEQ && (0.0..=2.0).contains(&drift)
 }
 
 fn put<S: Store>(state: &mut State<S>, partition: i32, b: &Boundary, a: &Accepted) {

@@ -100,8 +100,7 @@ impl Conformal {
     /// Scores rows as writes are scored.
     #[must_use]
     pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>, window: &Window) -> Self {
-        let scored: Vec<Scores> =
-            rows.into_iter().map(|r| score(&r.vector, &r.keys, window).scores).collect();
+        let scored: Vec<Scores> = rows.into_iter().map(|r| score(&r.vector, &r.keys, window).scores).collect();
         let sorted = |of: fn(&Scores) -> i64| {
             let mut all: Vec<i64> = scored.iter().map(of).collect();
             all.sort_unstable();

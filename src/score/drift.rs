@@ -13,7 +13,7 @@ const FLOOR: f64 = 1e-6;
 /// Weight of a new drift against the smoothed one.
 const SMOOTHING: f64 = 0.25;
 /// sqrt(2 ln(4 / delta)) at delta = .05.
-const CONFIDENCE: f64 = 2.960_414_376;
+const CONFIDENCE: f64 = 2.960_414_374_601_597;
 
 /// The Kolmogorov-Smirnov bound -ln(level / 2) / 2 at level .01: two halves of the rows drift apart.
 pub(super) const DRIFT: f64 = 2.649_158_683_274_018;

@@ -7,7 +7,7 @@ use super::conformal::threshold;
 use super::drift::{self, Distance};
 use super::hardened::score;
 use super::keys::Tag;
-use super::rolling::{Accepted, Rolling, SHARE};
+use super::rolling::{Accepted, FEW, Rolling, SHARE};
 use super::window::Window;
 use crate::clock::Millis;
 use crate::schema::ONE;
@@ -81,7 +81,7 @@ impl Rolling {
         let mut pool = self.scored(aged, window);
         let sharp = self.rows.len() >= self.rules.needed;
         let before = threshold(&scores(pool.iter().filter(|s| s.row)), self.rules.level).filter(|_| sharp);
-        if let (Some(before), true) = (before, self.mark.balance >= 0) {
+        if let (Some(before), true) = (before, self.mark.balance > FEW) {
             pool.iter_mut().filter(|s| s.row && s.score >= before).for_each(|s| s.stays = true);
         }
         let spread = drift::spread(&scores(pool.iter()));
@@ -171,6 +171,10 @@ impl Rolling {
         self.mark.version += 1;
         self.mark.rolled = true;
         self.mark.drift = m.drift.to_bits();
+        // Another threshold is judged by its own false alarms.
+        if m.before.is_none() || m.threshold < m.before {
+            self.mark.balance = self.mark.balance.max(0);
+        }
         (self.mark.frozen, self.mark.calm) = (false, 0);
         Rolled { change: Change::Rolled(m), put, left }
     }

@@ -14,10 +14,14 @@ use crate::topology::{Memsad, Statistic};
 
 /// A source's share of the rows, at most one in this many, where there are enough sources.
 pub(super) const SHARE: usize = 20;
+/// Newly aged writes of a step at least: in fewer the test sees no jump, however they score.
+const LEAST: usize = 8;
 /// One false alarm, in units of a level.
 const ALARM: i64 = 1_000_000;
-/// Bound of the balance of false alarms, either way.
-const BALANCE: i64 = 10 * ALARM;
+/// So many false alarms fewer than the level says, and the rows at the threshold may leave.
+pub(super) const FEW: i64 = -10 * ALARM;
+/// Bounds of the balance of false alarms.
+const BALANCE: (i64, i64) = (FEW - ALARM, 20 * ALARM);
 
 /// Rules of a rolling calibration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +34,7 @@ pub struct Rules {
     pub ageing: Millis,
     /// Aged writes that make a step due.
     pub every: usize,
-    /// Time since the last step that makes one due with any aged write, ms.
+    /// Time since the last step that makes one due with eight aged writes, ms.
     pub at_least: Millis,
     /// Tested score.
     pub statistic: Statistic,
@@ -94,13 +98,7 @@ impl Accepted {
     #[must_use]
     pub fn value(&self) -> AcceptedValue {
         let Row { keys, vector } = &self.row;
-        AcceptedValue {
-            at: self.at,
-            source: self.source,
-            record: self.record,
-            keys: *keys,
-            vector: vector.to_bytes(),
-        }
+        AcceptedValue { at: self.at, source: self.source, record: self.record, keys: *keys, vector: vector.to_bytes() }
     }
 }
 
@@ -217,14 +215,14 @@ impl Rolling {
     }
 
     /// A write that this test alone held. Rows are accepted writes: without the false alarms among the held ones
-    /// their largest scores would fall from step to step, and the threshold with them. While no fewer are held than
-    /// the level says, the rows at the threshold stay.
+    /// their largest scores would fall from step to step, and the threshold with them. The rows at the threshold
+    /// stay until clearly fewer were held than the level says.
     pub fn held_alone(&mut self) {
         self.balance(ALARM);
     }
 
     fn balance(&mut self, by: i64) {
-        self.mark.balance = (self.mark.balance + by).clamp(-BALANCE, BALANCE);
+        self.mark.balance = (self.mark.balance + by).clamp(BALANCE.0, BALANCE.1);
     }
 
     /// A record was deleted, replaced or taken back: its write no longer waits. Returns the numbers of what leaves.
@@ -269,7 +267,7 @@ impl Rolling {
         let fresh = self.waiting[..aged].iter().filter(|a| a.seq >= self.mark.judged).count();
         let late = now.saturating_sub(self.mark.stepped) >= self.rules.at_least;
         let enough = self.rows.len() + aged >= self.rules.needed && !window.rows().is_empty();
-        (enough && (fresh >= self.rules.every || (late && fresh > 0))).then_some(aged)
+        (enough && (fresh >= self.rules.every || (late && fresh >= LEAST))).then_some(aged)
     }
 
     /// Where it stands.

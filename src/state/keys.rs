@@ -96,15 +96,13 @@ impl Kind {
     /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
     fn layout(self) -> (usize, bool, usize) {
         match self {
-            Kind::Meta
-            | Kind::Boundary
-            | Kind::Active
-            | Kind::Topic
-            | Kind::Circuit
-            | Kind::Window
-            | Kind::Rolling => (1, false, 0),
+            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit | Kind::Window | Kind::Rolling => {
+                (1, false, 0)
+            }
             Kind::Offsets | Kind::Unit => (0, false, 0),
-            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored | Kind::RollingRow => (1, true, 0),
+            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored | Kind::RollingRow => {
+                (1, true, 0)
+            }
             Kind::Session => (2, false, 0),
             Kind::SessionExpiry | Kind::SourceExpiry => (1, true, 1),
             Kind::SourceSlot => (2, true, 0),

@@ -124,7 +124,7 @@ pub struct RollingRows {
     pub ageing: Duration,
     /// Newly aged writes after which rows are chosen again.
     pub every: usize,
-    /// Or this long after the last time, with any newly aged write, by stream time.
+    /// Or this long after the last time, with eight newly aged writes, by stream time.
     #[serde(with = "duration")]
     pub at_least: Duration,
     /// Rows at most.

@@ -277,11 +277,11 @@ fn limits(t: &Topology) -> Result<()> {
         );
     }
     let r = &m.rolling;
-    let counts = (30..=MOST_ROWS).contains(&r.capacity) && (1..=MOST_ROWS).contains(&r.every);
+    let counts = (30..=MOST_ROWS).contains(&r.capacity) && (8..=MOST_ROWS).contains(&r.every);
     if !counts || r.ageing < Duration::from_secs(60) || r.at_least < Duration::from_secs(60) {
         return fail(
             Code::TopologyLimits,
-            "memsad.rolling: capacity must be 30 to 512, every 1 to 512, ageing and at_least at least 1m".into(),
+            "memsad.rolling: capacity must be 30 to 512, every 8 to 512, ageing and at_least at least 1m".into(),
         );
     }
     let screen = &t.main.screen;
