@@ -153,7 +153,7 @@ fn facts(mark: &RollingMark, b: &Boundary, m: &Measured) -> RollingFacts {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     RollingFacts {
         before: m.before,
-        calibration: rolling_name(mark, b.as_str()),
+        calibration: if mark.rolled { rolling_name(mark, b.as_str()) } else { mark.base.clone() },
         drift: (m.drift * 1e9).round() as u64,
         ks: m.halves.millionths(),
         ks_new: m.fresh.millionths(),

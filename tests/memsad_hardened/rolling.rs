@@ -161,6 +161,7 @@ fn a_jump_freezes_and_is_told_once() {
     assert_eq!(before.alarms.len(), 1, "{:?}", before.decision.body.flags);
     assert_eq!(before.alarms[0].unmapped.reasons, ["memsad:calibration_frozen"]);
     let facts = &before.alarms[0].evidences[0].data;
+    assert_eq!(facts["calibration"], "acme/support@1");
     assert!(facts["threshold_with_new_rows"] > facts["threshold"], "{facts:?}");
     for i in 0..20 {
         let frozen = write(&mut line, &format!("f-{i}"), vector(60_000 + i), json!({}));
