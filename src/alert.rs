@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::clock::Millis;
 use crate::schema::{
     Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Boundary, DecisionBody, Evidence, FindingInfo, Metadata,
-    NamedValue, Observation, ObservedAnomaly, Product, Unmapped, Verdict, to_cosine,
+    NamedValue, Observation, ObservedAnomaly, Product, RollingFacts, Unmapped, Verdict, to_cosine,
 };
 use crate::session::{Crossing, SprtTable};
 
@@ -195,6 +195,40 @@ pub fn retracted_write(uid: String, boundary: &Boundary, body: &DecisionBody, at
         evidences: vec![Evidence { uid: facts.map_or_else(|| body.id.clone(), |r| r.decision.clone()), data }],
         decision: None,
         reasons: body.reasons.clone(),
+        parameters: None,
+    }
+    .finish()
+}
+
+/// A jump in the scores of accepted writes froze a boundary's calibration.
+#[must_use]
+pub fn frozen_calibration(uid: String, boundary: &Boundary, facts: &RollingFacts, at: Millis) -> Attack {
+    let shown = |t: Option<i64>| t.map_or("-".to_owned(), |t| format!("{:.6}", to_cosine(t)));
+    let data = BTreeMap::from([
+        ("calibration".to_owned(), facts.calibration.clone()),
+        ("threshold".to_owned(), shown(facts.before)),
+        ("threshold_with_new_rows".to_owned(), shown(facts.threshold)),
+        ("ks_distance".to_owned(), format!("{:.6}", f64::from(facts.ks_new) / 1e6)),
+    ]);
+    Draft {
+        uid: uid.clone(),
+        boundary,
+        session: None,
+        severity: 3,
+        action: 3,
+        disposition: 19,
+        at,
+        start: at,
+        title: "Calibration frozen",
+        kind: "calibration-frozen",
+        message: "accepted writes score unlike those in force: the threshold stays as it is".to_owned(),
+        analytic: ("memsad.rolling", "Two-sample test of accepted writes", 1),
+        attack: poisoning(),
+        label: "owasp:ASI06",
+        analyses: Vec::new(),
+        evidences: vec![Evidence { uid, data }],
+        decision: None,
+        reasons: vec!["memsad:calibration_frozen".to_owned()],
         parameters: None,
     }
     .finish()

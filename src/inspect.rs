@@ -7,11 +7,13 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use crate::app::Setup;
+use crate::clock::rfc3339;
 use crate::config::Secret;
 use crate::error::{Code, Error, Result};
 use crate::schema::Boundary;
+use crate::score::{RollingMark, rolling_name};
 use crate::source::{self, Spans};
-use crate::state::{Kind, Mismatch, Positions, UnitAudit, View, audit, key, parse, prefix};
+use crate::state::{Kind, Mismatch, Positions, UnitAudit, View, audit, decode, key, parse, prefix};
 use crate::topology::Role;
 
 /// What is looked at.
@@ -125,6 +127,51 @@ pub fn units(setup: &Setup, view: &View, scope: &Scope) -> Result<Vec<UnitView>>
         units.push(UnitView { unit, positions, kinds });
     }
     Ok(units)
+}
+
+/// A boundary's rolling calibration in the local state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RollingView {
+    /// `tenant/store`.
+    pub boundary: String,
+    /// Name in decisions; of the published one before the first of its own, empty for none.
+    pub calibration: String,
+    /// Rows of its own.
+    pub rows: u64,
+    /// Accepted writes that wait.
+    pub waiting: u64,
+    /// A jump was seen.
+    pub frozen: bool,
+    /// Stream time of the last step, RFC 3339.
+    pub stepped: String,
+}
+
+/// The rolling calibrations of a scope.
+///
+/// # Errors
+/// `state_failed`, `state_format`.
+pub fn rolling(setup: &Setup, view: &View, scope: &Scope) -> Result<Vec<RollingView>> {
+    let mut out = Vec::new();
+    for unit in range(setup, scope) {
+        let marks = Scope { kind: Some(Kind::Rolling), ..scope.clone() };
+        each(view, unit, &marks, |_, state_key, value| {
+            let Some(boundary) = parse(state_key).and_then(|p| p.parts.into_iter().next()) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let mark: RollingMark = decode(value)?;
+            let (mut rows, mut waiting) = (0, 0);
+            view.each(&key(Kind::RollingRow, unit, &[&boundary], None, &[]), |k, _| {
+                let own = parse(k).and_then(|p| p.number).is_some_and(|n| n < mark.settled);
+                *(if own { &mut rows } else { &mut waiting }) += 1;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            let calibration = if mark.rolled { rolling_name(&mark, &boundary) } else { mark.base.clone() };
+            let stepped = rfc3339(mark.stepped);
+            out.push(RollingView { boundary, calibration, rows, waiting, frozen: mark.frozen, stepped });
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    Ok(out)
 }
 
 /// The first `limit` keys of a scope.

@@ -11,7 +11,8 @@ use crate::schema::{
     Boundary, Certificate, ChainLink, ConformalFacts, Decision, MemsadFacts, MemsadStatus, Vector, canonical,
 };
 use crate::score::{
-    Conformal, Fitted, Keys, Limits, Lipschitz, Query, QueryValue, Scored, Window, WindowMark, fewest, score, slack,
+    AcceptedValue, Conformal, Fitted, Keys, Limits, Lipschitz, Query, QueryValue, RollingMark, Row, Scored, Window,
+    WindowMark, fewest, rolling_name, score, slack,
 };
 use crate::source::partition_of;
 use crate::state::{Kind, View, decode, key};
@@ -40,11 +41,22 @@ pub struct Check {
     pub detail: String,
 }
 
+/// A rolling calibration in a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RollingRows {
+    /// Its name in decisions.
+    pub name: String,
+    /// Rows.
+    pub rows: Vec<Row>,
+}
+
 /// What a decision is compared with.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Evidence<'a> {
     /// The calibration that it names.
     pub calibration: Option<&'a Fitted>,
+    /// The rolling calibration of its boundary.
+    pub rolling: Option<&'a RollingRows>,
     /// The query window of its boundary.
     pub window: Option<&'a Window>,
     /// Vector and keys of the write.
@@ -172,12 +184,15 @@ fn with_calibration(m: &MemsadFacts, facts: Option<&ConformalFacts>, e: &Evidenc
     let (Some(name), Some(facts)) = (&m.calibration, facts) else {
         return vec![not("calibration", "the decision was made without one")];
     };
-    let Some(fitted) = e.calibration else {
-        return vec![not("calibration", format!("give {name} with --calibration"))];
+    let (found, rows) = match (is_rolling(name), e.rolling, e.calibration) {
+        (true, Some(rolling), _) if rolling.name == *name => (rolling.name.clone(), rolling.rows.as_slice()),
+        (true, Some(rolling), _) => return vec![not("calibration", format!("the state has {}", rolling.name))],
+        (true, None, _) => return vec![not("calibration", format!("{name} is in the state of its unit: --state"))],
+        (false, _, Some(c)) => (format!("{}@{}", c.record.scope, c.record.version), c.rows.as_slice()),
+        (false, _, None) => return vec![not("calibration", format!("give {name} with --calibration"))],
     };
-    let found = format!("{}@{}", fitted.record.scope, fitted.record.version);
-    let same = found == *name && fitted.rows.len() + 1 == facts.of as usize;
-    let mut out = vec![check("calibration", same, format!("{found}, {} rows", fitted.rows.len()))];
+    let same = found == *name && rows.len() + 1 == facts.of as usize;
+    let mut out = vec![check("calibration", same, format!("{found}, {} rows", rows.len()))];
     if !same {
         return out;
     }
@@ -185,11 +200,16 @@ fn with_calibration(m: &MemsadFacts, facts: Option<&ConformalFacts>, e: &Evidenc
         None => out.push(not("thresholds", "they need the query window of the decision")),
         Some(w) => {
             let scores = crate::score::Scores { max: m.s_max, mean: m.s_mean, comb: m.s_comb };
-            let again = Conformal::of(&fitted.rows, w).facts(&scores, facts.level);
+            let again = Conformal::of(rows, w).facts(&scores, facts.level);
             out.push(check("thresholds", again == *facts, "thresholds and ranks from the rows at that window"));
         }
     }
     out
+}
+
+/// The stream made its rows.
+fn is_rolling(name: &str) -> bool {
+    name.starts_with("rolling/") || name.contains("+rolling.")
 }
 
 fn with_window(m: &MemsadFacts, c: &Certificate, e: &Evidence<'_>) -> Vec<Check> {
@@ -254,13 +274,55 @@ fn shown(n: Option<impl std::fmt::Display>) -> String {
     n.map_or_else(|| "-".to_owned(), |n| n.to_string())
 }
 
+/// The rolling calibration of a boundary in a local state; `None` where it has none of its own.
+///
+/// # Errors
+/// `state_failed`, `state_format`.
+pub fn rolling(view: &View, units: i32, b: &Boundary) -> Result<Option<RollingRows>> {
+    let partition = partition_of(b.as_str().as_bytes(), units);
+    let mut mark: Option<RollingMark> = None;
+    view.each(&key(Kind::Rolling, partition, &[b.as_str()], None, &[]), |_, value| {
+        mark = Some(decode(value)?);
+        Ok(ControlFlow::Break(()))
+    })?;
+    let Some(mark) = mark.filter(|m| m.rolled) else { return Ok(None) };
+    let mut rows = Vec::new();
+    each_numbered(view, Kind::RollingRow, partition, b, |seq, value| {
+        let a: AcceptedValue = decode(value)?;
+        if seq < mark.settled {
+            rows.push(Row { keys: a.keys, vector: vector(&a.vector)? });
+        }
+        Ok(())
+    })?;
+    Ok(Some(RollingRows { name: rolling_name(&mark, b.as_str()), rows }))
+}
+
+fn each_numbered(
+    view: &View,
+    kind: Kind,
+    partition: i32,
+    b: &Boundary,
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let prefix = key(kind, partition, &[b.as_str()], None, &[]);
+    view.each(&prefix, |key, value| {
+        let seq = key.get(prefix.len()..).and_then(|n| n.first_chunk::<8>()).map(|n| u64::from_be_bytes(*n));
+        each(seq.ok_or_else(|| Error::new(Code::StateFormat, "a key is broken"))?, value)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+fn vector(bytes: &[u8]) -> Result<Vector> {
+    let values = bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect();
+    Vector::from_unit(values).ok_or_else(|| Error::new(Code::StateFormat, "a vector is broken"))
+}
+
 /// The query window of a boundary in a local state; `None` where it has none.
 ///
 /// # Errors
 /// `state_failed`, `state_format`.
 pub fn window(view: &View, units: i32, b: &Boundary, limits: Limits) -> Result<Option<Window>> {
     let partition = partition_of(b.as_str().as_bytes(), units);
-    let broken = || Error::new(Code::StateFormat, "a query is broken");
     let mut mark: Option<WindowMark> = None;
     view.each(&key(Kind::Window, partition, &[b.as_str()], None, &[]), |_, value| {
         let (found, _): (WindowMark, u64) = decode(value)?;
@@ -268,15 +330,11 @@ pub fn window(view: &View, units: i32, b: &Boundary, limits: Limits) -> Result<O
         Ok(ControlFlow::Break(()))
     })?;
     let Some(mark) = mark else { return Ok(None) };
-    let prefix = key(Kind::Query, partition, &[b.as_str()], None, &[]);
     let mut queries = Vec::new();
-    view.each(&prefix, |key, value| {
-        let seq = key.get(prefix.len()..).and_then(|n| n.first_chunk::<8>()).map(|n| u64::from_be_bytes(*n));
+    each_numbered(view, Kind::Query, partition, b, |seq, value| {
         let q: QueryValue = decode(value)?;
-        let values = q.vector.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect();
-        let vector = Vector::from_unit(values).ok_or_else(broken)?;
-        queries.push(Query { seq: seq.ok_or_else(broken)?, at: q.at, keys: q.keys, vector });
-        Ok(ControlFlow::Continue(()))
+        queries.push(Query { seq, at: q.at, keys: q.keys, vector: vector(&q.vector)? });
+        Ok(())
     })?;
     Ok(Some(Window::restore(limits, mark, queries)))
 }

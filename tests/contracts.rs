@@ -17,8 +17,8 @@ use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
     Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
     Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
-    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, ScreenCalibration, ScreenFacts,
-    ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
+    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts, ScreenCalibration,
+    ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -359,7 +359,22 @@ prop_compose! {
         let m = |i: usize| maybe[i].clone();
         let number = |i: usize| i64::try_from(numbers[i]).unwrap();
         DecisionBody {
-            activation: present[0].then(|| Activation { version: numbers[0], what: t(0) }),
+            activation: present[0].then(|| Activation {
+                rolling: present[3].then(|| RollingFacts {
+                    before: present[4].then(|| number(1)),
+                    calibration: t(5),
+                    drift: numbers[1],
+                    ks: 1,
+                    ks_new: u32::MAX,
+                    length: 0,
+                    n: 512,
+                    outvoted: 2,
+                    sigma: numbers[2],
+                    threshold: present[2].then(|| -number(2)),
+                }),
+                version: numbers[0],
+                what: t(0),
+            }),
             content: present[1].then(|| ContentFacts { bytes: numbers[1], chars: numbers[2], hmac: t(1), key_id: t(2) }),
             error: m(0),
             expires_at: m(1),

@@ -21,7 +21,12 @@ use memsluice::topology::{Form, MemsadMode, Role, Statistic, Topology};
 use memsluice::verify::{Evidence, Outcome, verify};
 use serde_json::{Value, json};
 
-const DIMENSION: usize = 8;
+#[path = "memsad_hardened/rolling.rs"]
+mod rolling;
+#[path = "memsad_hardened/streams.rs"]
+mod streams;
+
+const DIMENSION: usize = 32;
 const ENCODER: &str = "test";
 
 /// One unit that takes writes and retrievals.
@@ -413,6 +418,7 @@ fn decisions_verify_and_changed_ones_dont() {
         let keys = Keys::of(Some("u-3"), Some("s-3"), None);
         let evidence = Evidence {
             calibration: Some(&fitted),
+            rolling: None,
             window: Some(&window),
             write: Some((&v, keys)),
             again: Some(&decision),

@@ -200,9 +200,11 @@ fn near_duplicates_are_held_and_the_earlier_ones_taken_back() {
             ["The mural was painted by Ada Brandt in spring.", "The mural was painted by Ada Brandt in spring!"];
         assert_eq!(line.say("m-1", texts[0]).verdict(), Verdict::Allow);
         assert_eq!(line.say("m-2", texts[1]).verdict(), Verdict::Allow);
+        assert_eq!(line.keys(Kind::RollingRow), 2, "they wait to become rows of the calibration");
         let third = line.say("m-3", texts[0]);
         assert_eq!((third.verdict(), third.reasons()), (Verdict::Quarantine, vec!["screen:near_duplicate"]));
         assert_eq!(third.retracted(), ["m-1", "m-2"]);
+        assert_eq!(line.keys(Kind::RollingRow), 0, "what is taken back doesn't");
         let removed: Vec<&Output> = third.outputs.iter().filter(|o| o.role == Role::CommittedMemory).collect();
         assert_eq!(removed.len(), tombstones);
         assert!(removed.iter().all(|o| o.value.is_none()));

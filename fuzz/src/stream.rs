@@ -12,7 +12,7 @@ use memsluice::inspect::Names;
 use memsluice::pipeline::{Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::policy::Policy;
 use memsluice::schema::Vector;
-use memsluice::score::{QueryValue, StoredValue, WindowMark};
+use memsluice::score::{AcceptedValue, QueryValue, RollingMark, StoredValue, WindowMark};
 use memsluice::screen::{Entry, Slot};
 use memsluice::session::SessionState;
 use memsluice::source::{At, Fetched};
@@ -114,6 +114,8 @@ fn readable(kind: Kind, value: &[u8]) -> bool {
         Kind::Query => decode::<QueryValue>(value).is_ok(),
         Kind::Window => decode::<(WindowMark, u64)>(value).is_ok(),
         Kind::Stored => decode::<StoredValue>(value).is_ok(),
+        Kind::Rolling => decode::<RollingMark>(value).is_ok(),
+        Kind::RollingRow => decode::<AcceptedValue>(value).is_ok(),
         Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.slot.seq < u64::MAX)),
     }
 }
@@ -164,7 +166,7 @@ pub fn state(data: &[u8]) {
     while !bytes.is_empty() && changes.len() < 12 {
         let (what, number) = (bytes.byte(), u64::from(bytes.byte()));
         let at = |kind: Kind, parts: &[&str]| key(kind, UNIT, parts, None, &[]);
-        let key = match what % 15 {
+        let key = match what % 17 {
             0 => at(Kind::Unit, &[]),
             1 => at(Kind::Boundary, &[boundary]),
             2 => key(Kind::HistorySlot, UNIT, &[boundary], Some(number), &[]),
@@ -179,6 +181,8 @@ pub fn state(data: &[u8]) {
             11 => key(Kind::Query, UNIT, &[boundary], Some(number), &[]),
             12 => at(Kind::Window, &[boundary]),
             13 => key(Kind::Stored, UNIT, &[boundary], Some(number), &[]),
+            14 => at(Kind::Rolling, &[boundary]),
+            15 => key(Kind::RollingRow, UNIT, &[boundary], Some(number), &[]),
             _ => [prefix(Kind::Held, UNIT).as_slice(), bytes.chunk()].concat(),
         };
         let mut value = vec![1];

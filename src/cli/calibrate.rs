@@ -31,7 +31,7 @@ enum Which {
     Fit(Box<FitArgs>),
     /// List the calibrations on the topic, and which are in force.
     #[command(
-        after_help = "Examples:\n  memsluice calibrate show --topology topology\n  memsluice calibrate show --scope acme/support --output json"
+        after_help = "Examples:\n  memsluice calibrate show --topology topology\n  memsluice calibrate show --scope acme/support --output json\n  memsluice calibrate show --rolling --scope acme/support"
     )]
     Show(published::ShowArgs),
     /// Show how two versions differ.

@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::calibrate::Kind;
 use super::{Common, Format, out};
-use crate::app;
+use crate::app::{self, Setup};
 use crate::error::{Code, Error, Result};
+use crate::inspect;
 use crate::published::{Published, Record, activate, compare};
-use crate::schema::{Calibration, Scope, ScreenCalibration};
+use crate::schema::{Boundary, Calibration, Scope, ScreenCalibration};
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
@@ -19,6 +20,9 @@ pub(super) struct ShowArgs {
     /// Only this scope: tenant/store, tenant or *
     #[arg(long)]
     scope: Option<String>,
+    /// List what the stream has made of them since, from the local state
+    #[arg(long)]
+    rolling: bool,
     /// How it is printed
     #[arg(long, value_enum, default_value = "table")]
     output: Format,
@@ -76,7 +80,11 @@ fn what(kind: Kind, scope: &str) -> Result<String> {
 }
 
 pub(super) fn show(args: &ShowArgs) -> Result<()> {
-    let published = Published::read(&args.common.setup()?)?;
+    let setup = args.common.setup()?;
+    if args.rolling {
+        return show_rolling(&setup, args);
+    }
+    let published = Published::read(&setup)?;
     let wanted = |what: &str| {
         let scope = what.split_once('/').map_or("", |(_, scope)| scope);
         args.scope.as_deref().is_none_or(|s| s == scope)
@@ -94,6 +102,27 @@ pub(super) fn show(args: &ShowArgs) -> Result<()> {
     }
     if count == 0 {
         out::note("no calibration is published here: `memsluice calibrate fit --publish`");
+    }
+    Ok(())
+}
+
+fn show_rolling(setup: &Setup, args: &ShowArgs) -> Result<()> {
+    let boundary = args.scope.as_deref().map(Boundary::parse).transpose()?;
+    let scope = inspect::Scope { boundary, ..inspect::Scope::default() };
+    let found = inspect::rolling(setup, &inspect::open(setup)?, &scope)?;
+    for r in &found {
+        let name = if r.calibration.is_empty() { "none yet" } else { &r.calibration };
+        let mark = if r.frozen { "frozen" } else { "" };
+        match args.output {
+            Format::Json => out::json(r)?,
+            Format::Table => out::line(&format!(
+                "{:<24} {name:<36} {mark:<6} rows {}  waiting {}  as of {}",
+                r.boundary, r.rows, r.waiting, r.stepped
+            ))?,
+        }
+    }
+    if found.is_empty() {
+        out::note("no rolling calibration is in this state");
     }
     Ok(())
 }

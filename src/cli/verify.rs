@@ -15,7 +15,7 @@ use crate::schema::{Boundary, Calibration, Decision, DecisionKind, Vector};
 use crate::score::{Fitted, Keys, Limits, Window};
 use crate::state::View;
 use crate::topology::Role;
-use crate::verify::{Check, Evidence, Outcome, verify, window};
+use crate::verify::{Check, Evidence, Outcome, RollingRows, rolling, verify, window};
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
@@ -70,11 +70,13 @@ pub(super) fn run(args: &VerifyArgs) -> Result<()> {
     let setup = args.common.setup()?;
     let decision = find(&read(&args.decision)?, args.id.as_deref())?;
     let calibration = args.calibration.as_deref().map(fitted).transpose()?;
-    let window = args.state.as_deref().map(|folder| from_state(&setup, &decision, folder)).transpose()?.flatten();
+    let found = args.state.as_deref().map(|folder| from_state(&setup, &decision, folder)).transpose()?;
+    let (window, rolling) = found.unwrap_or_default();
     let write = args.record.as_deref().map(|file| written(&setup, &decision, file)).transpose()?;
     let again = if args.writes.is_empty() { None } else { Some(again(args, &decision)?) };
     let evidence = Evidence {
         calibration: calibration.as_ref(),
+        rolling: rolling.as_ref(),
         window: window.as_ref(),
         write: write.as_ref().map(|(vector, keys)| (vector, *keys)),
         again: again.as_ref(),
@@ -132,9 +134,12 @@ fn boundary(decision: &Decision) -> Result<Boundary> {
     Boundary::new(&part(&decision.body.tenant), &part(&decision.body.store))
 }
 
-fn from_state(setup: &Setup, decision: &Decision, folder: &Path) -> Result<Option<Window>> {
+type OfState = (Option<Window>, Option<RollingRows>);
+
+fn from_state(setup: &Setup, decision: &Decision, folder: &Path) -> Result<OfState> {
     let limits = Limits::of(&setup.topology.main.memsad);
-    window(&View::open(folder)?, setup.topology.units(), &boundary(decision)?, limits)
+    let (view, units, boundary) = (View::open(folder)?, setup.topology.units(), boundary(decision)?);
+    Ok((window(&view, units, &boundary, limits)?, rolling(&view, units, &boundary)?))
 }
 
 /// Vector and keys of the decision's write in a file.

@@ -5,20 +5,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::screen_path::Occasion;
-use super::{Engine, Unit};
+use super::{Engine, Unit, rolling_path};
 use crate::clock::{Millis, monotonic};
 use crate::decode::Retrieval;
 use crate::error::{Code, Error, Result};
 use crate::policy::Ruling;
 use crate::schema::{Boundary, MemsadFacts, Vector};
 use crate::score::{
-    Against, Conformal, Fitted, Keys, Limits, Memory, OTHER_ENCODER, OTHER_FORM, Query, QueryValue, Stored,
-    StoredValue, Window, WindowMark, applicable, assess_hardened, tag,
+    Against, Conformal, Fitted, Keys, Limits, Memory, OTHER_ENCODER, OTHER_FORM, Query, QueryValue, Rolling, Row,
+    Stored, StoredValue, Window, WindowMark, applicable, assess_hardened, tag,
 };
 use crate::sink::Output;
 use crate::state::{self, Kind, State, Store, key};
 use crate::telemetry::metrics;
-use crate::topology::{Form, MemsadMode, Role};
+use crate::topology::{Form, MemsadMode, Role, Statistic, Switch};
 
 /// Numbers of queries and writes up to here.
 const MAX_SEQ: u64 = 1 << 53;
@@ -31,18 +31,41 @@ pub(super) struct Memories {
 
 /// One boundary.
 #[derive(Debug)]
-struct Ready {
-    window: Window,
+pub(super) struct Ready {
+    pub(super) window: Window,
     memory: Memory,
-    /// The calibration in force and its scores against a version of the window.
-    scored: Option<(Arc<Fitted>, u64, Conformal)>,
+    pub(super) rolling: Rolling,
+    /// Name of the calibration in force, and its scores against a version of the window.
+    scored: Option<(String, u64, Conformal)>,
+}
+
+/// A calibration with its rows.
+#[derive(Debug)]
+struct InForce<'a> {
+    name: String,
+    rows: Vec<&'a Row>,
+    frozen: bool,
+}
+
+/// The stream's own rows, else those that are published.
+fn in_force<'a>(rolling: Option<&'a Rolling>, published: Option<&'a Fitted>, b: &Boundary) -> Option<InForce<'a>> {
+    let frozen = rolling.is_some_and(|r| r.mark().frozen);
+    if let Some((rolling, name)) = rolling.and_then(|r| Some((r, r.name(b.as_str())?))) {
+        return Some(InForce { name, rows: rolling.rows().iter().map(|a| &a.row).collect(), frozen });
+    }
+    published.map(|c| InForce { name: published_name(c), rows: c.rows.iter().collect(), frozen })
+}
+
+/// Its name in decisions.
+pub(super) fn published_name(c: &Fitted) -> String {
+    format!("{}@{}", c.record.scope, c.record.version)
 }
 
 impl Memories {
     /// Memory of what is held, bytes, about.
     pub(super) fn bytes(&self) -> usize {
-        let scored = |r: &Ready| r.scored.as_ref().map_or(0, |(c, ..)| 24 * c.rows.len());
-        self.of.values().map(|r| r.window.bytes() + r.memory.bytes() + scored(r)).sum()
+        let scored = |r: &Ready| r.scored.as_ref().map_or(0, |(.., c)| 24 * c.scores(Statistic::Max).len());
+        self.of.values().map(|r| r.window.bytes() + r.memory.bytes() + r.rolling.bytes() + scored(r)).sum()
     }
 
     /// Drops what is held.
@@ -50,7 +73,7 @@ impl Memories {
         self.of.clear();
     }
 
-    fn ready<S: Store>(
+    pub(super) fn ready<S: Store>(
         &mut self,
         partition: i32,
         b: &Boundary,
@@ -66,16 +89,6 @@ impl Memories {
 }
 
 impl Ready {
-    /// The calibration scored against the window in force.
-    fn recalibrate(&mut self, calibration: &Arc<Fitted>) {
-        let version = self.window.version();
-        let current = |(c, v, _): &(Arc<Fitted>, u64, Conformal)| Arc::ptr_eq(c, calibration) && *v == version;
-        if !self.scored.as_ref().is_some_and(current) {
-            let conformal = Conformal::of(&calibration.rows, &self.window);
-            self.scored = Some((calibration.clone(), version, conformal));
-        }
-    }
-
     fn mark(&self) -> (WindowMark, u64) {
         (self.window.mark(), self.memory.next())
     }
@@ -120,33 +133,42 @@ impl Engine {
     ) -> Result<(MemsadFacts, Vec<&'static str>)> {
         let (partition, b) = (unit.partition, &o.write.boundary);
         let mut flags = Vec::new();
-        let calibration = applicable(&unit.calibrations, b).cloned().filter(|c| {
-            let form = c.record.conformal.is_some();
-            let encoder = c.record.encoder == self.memsad.encoder;
-            if !form {
-                flags.push(OTHER_FORM);
-            } else if !encoder {
-                flags.push(OTHER_ENCODER);
-            }
-            form && encoder
-        });
-        let ready = unit.memories.ready(partition, b, self, state)?;
+        let published = self.published(unit, b, &mut flags);
+        let rolls = self.rolls();
+        let Ready { window, memory, rolling, scored } = unit.memories.ready(partition, b, self, state)?;
         let since = monotonic();
-        for left in ready.memory.expire(&ready.window, o.at.timestamp) {
+        for left in memory.expire(window, o.at.timestamp) {
             state.delete(numbered(Kind::Stored, partition, b, left));
         }
-        ready.memory.sync(&ready.window);
-        if let Some(calibration) = &calibration {
-            ready.recalibrate(calibration);
-        }
-        let against = ready.scored.as_ref().filter(|_| calibration.is_some());
-        let against = against.map(|(c, _, conformal)| Against { record: &c.record, conformal });
+        memory.sync(window);
+        let force = in_force(Some(&*rolling).filter(|_| rolls), published.as_deref(), b);
+        let against = force.as_ref().map(|f| against(f, scored, window));
         let w = o.write;
         let keys = Keys::of_write(&w.principal, &w.session_id, &w.output_id, ruling.basis);
-        let (facts, more) = assess_hardened(&self.memsad, vector, &keys, &ready.window, &ready.memory, against);
+        let (facts, more) = assess_hardened(&self.memsad, vector, &keys, window, memory, against);
         metrics().score_seconds.observe_duration(since.elapsed());
         flags.extend(more);
         Ok((facts, flags))
+    }
+
+    /// The published calibration that applies, with flags for one that can't count.
+    pub(super) fn published(&self, unit: &Unit, b: &Boundary, flags: &mut Vec<&'static str>) -> Option<Arc<Fitted>> {
+        let found = applicable(&unit.calibrations, b)?;
+        if found.record.conformal.is_none() {
+            flags.push(OTHER_FORM);
+            return None;
+        }
+        if found.record.encoder != self.memsad.encoder {
+            flags.push(OTHER_ENCODER);
+            return None;
+        }
+        Some(found.clone())
+    }
+
+    /// Whether rows follow the stream.
+    pub(super) fn rolls(&self) -> bool {
+        let m = &self.memsad.memsad;
+        m.form == Form::Hardened && m.mode != MemsadMode::Off && m.rolling.mode == Switch::On
     }
 
     /// Takes note of what a write put into `committed-memory`, or removed from it.
@@ -188,6 +210,16 @@ impl Engine {
     }
 }
 
+/// A calibration scored against the window in force, anew where either has moved.
+fn against<'a>(force: &'a InForce<'_>, kept: &'a mut Option<(String, u64, Conformal)>, window: &Window) -> Against<'a> {
+    let version = window.version();
+    drop(kept.take_if(|(name, at, _)| *name != force.name || *at != version));
+    let fresh = || (force.name.clone(), version, Conformal::of(force.rows.iter().copied(), window));
+    let (name, _, conformal) = kept.get_or_insert_with(fresh);
+    let n = u32::try_from(force.rows.len()).unwrap_or(u32::MAX);
+    Against { name, n, conformal, frozen: force.frozen }
+}
+
 fn load<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: &State<S>) -> Result<Ready> {
     let mark = state.get(&mark_key(partition, b))?;
     let (mark, next): (WindowMark, u64) = mark.map(|v| state::decode(&v)).transpose()?.unwrap_or_default();
@@ -212,11 +244,17 @@ fn load<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: &State<S
     stored.retain(|s| s.vector.as_slice().len() == engine.dimension());
     let window = Window::restore(Limits::of(&engine.memsad.memsad), mark, queries);
     let memory = Memory::restore(engine.memsad.memsad.memory, next, stored);
-    Ok(Ready { window, memory, scored: None })
+    let rolling = rolling_path::load(partition, b, engine, state)?;
+    Ok(Ready { window, memory, rolling, scored: None })
 }
 
 /// Numbers and values of a kind in a boundary.
-fn scan<S: Store>(kind: Kind, partition: i32, b: &Boundary, state: &State<S>) -> Result<Vec<(u64, Vec<u8>)>> {
+pub(super) fn scan<S: Store>(
+    kind: Kind,
+    partition: i32,
+    b: &Boundary,
+    state: &State<S>,
+) -> Result<Vec<(u64, Vec<u8>)>> {
     let prefix = key(kind, partition, &[b.as_str()], None, &[]);
     let number = |k: &[u8]| k.get(prefix.len()..)?.first_chunk::<8>().map(|n| u64::from_be_bytes(*n));
     let all = state.scan(&prefix, usize::MAX)?;
@@ -224,11 +262,11 @@ fn scan<S: Store>(kind: Kind, partition: i32, b: &Boundary, state: &State<S>) ->
 }
 
 /// Vectors of unit length alone stay in range.
-fn vector(bytes: &[u8]) -> Option<Vector> {
+pub(super) fn vector(bytes: &[u8]) -> Option<Vector> {
     Vector::from_unit(bytes.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect())
 }
 
-fn numbered(kind: Kind, partition: i32, b: &Boundary, seq: u64) -> Vec<u8> {
+pub(super) fn numbered(kind: Kind, partition: i32, b: &Boundary, seq: u64) -> Vec<u8> {
     key(kind, partition, &[b.as_str()], Some(seq), &[])
 }
 

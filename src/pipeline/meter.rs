@@ -48,12 +48,18 @@ impl Tally {
     }
 }
 
-/// What a unit's sessions did in the open transaction.
+/// What a unit's sessions and rolling calibrations did in the open transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SessionCounts {
     pub(super) observed: u64,
     pub(super) attacks: u64,
     pub(super) restarts: u64,
+    /// Rolling calibrations that came into force.
+    pub(super) rolls: u64,
+    /// Rows of the newest of them.
+    pub(super) rows: Option<u32>,
+    /// Writes under a frozen one.
+    pub(super) frozen: u64,
 }
 
 /// Counts of the open transaction.
@@ -134,6 +140,11 @@ impl Meter {
         }
         for counts in sessions {
             m.sprt_observations.inc_by(counts.observed);
+            m.rolls.inc_by(counts.rolls);
+            m.frozen.inc_by(counts.frozen);
+            if let Some(rows) = counts.rows {
+                m.rolling_rows.set(i64::from(rows));
+            }
             for (hypothesis, n) in [("attack", counts.attacks), ("restart", counts.restarts)] {
                 if n > 0 {
                     m.sprt_decisions.get_or_create(&vec![("hypothesis", hypothesis.to_owned())]).inc_by(n);

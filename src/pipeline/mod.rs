@@ -13,6 +13,7 @@ mod outputs;
 mod registry;
 mod repartition;
 mod retrieval_path;
+mod rolling_path;
 mod screen_path;
 mod sources;
 mod summary;

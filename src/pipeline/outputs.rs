@@ -118,7 +118,7 @@ impl Engine {
         );
         body.kind = DecisionKind::Activation;
         let key = format!("activation/{shown}").into_bytes();
-        body.activation = Some(Activation { what: shown, version });
+        body.activation = Some(Activation { rolling: None, version, what: shown });
         self.decision(unit, key, &body)
     }
 

@@ -167,6 +167,7 @@ impl Engine {
         }
         let mut out = Vec::new();
         for (slot, child) in retracted.iter().zip(1_u32..) {
+            self.withdraw(unit, state, b, &slot.record)?;
             out.extend(self.retraction(unit, o, &screened.facts, slot, child)?);
         }
         Ok(out)

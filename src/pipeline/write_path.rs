@@ -2,6 +2,7 @@
 
 use super::engine::Taken;
 use super::outputs::{self, Forward};
+use super::rolling_path::Entry;
 use super::screen_path::Occasion;
 use super::{Engine, Unit, screen_path};
 use crate::clock::{monotonic, rfc3339};
@@ -39,6 +40,7 @@ impl Engine {
         let (at, input) = (taken.fetched.at, taken.input.clone());
         let vector = embedded.as_ref().and_then(|e| e.as_ref().ok()).map(|e| e.vector.clone());
         let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
+        let rolled = self.roll(unit, state, occasion)?;
         let screened = self.screen(unit, state, occasion, vector.as_ref())?;
         let (memsad, embedding) = self.score(unit, state, occasion, ruling, embedded, &mut flags)?;
         let posture = &self.topology.main.posture;
@@ -69,12 +71,15 @@ impl Engine {
         body.verdict = Some(outcome.verdict);
         body.versions = self.versions_of(unit, &write.boundary);
         let hidden = screened.as_ref().map_or("", |s| s.hidden.as_str());
-        let mut outputs = self.effects(unit, taken, write, body, hidden)?;
+        let entry = Entry::of(ruling.origin, embedding, screened.as_ref(), &body);
+        let mut outputs = rolled;
+        outputs.extend(self.effects(unit, taken, write, body, hidden)?);
         if let Some(screened) = screened {
             let more = self.screened(unit, state, occasion, &screened, &outputs)?;
             outputs.extend(more);
         }
         self.accepted(unit, state, occasion, ruling, vector.as_ref(), &outputs)?;
+        self.noted(unit, state, occasion, ruling, (entry, vector.as_ref()), &outputs)?;
         Ok(outputs)
     }
 

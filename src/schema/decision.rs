@@ -11,6 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::activation::Activation;
+
 /// The verdict on a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -145,7 +147,8 @@ pub struct WindowFacts {
 /// Scores in units of 1 / 32767^2 (one = 1073676289).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemsadFacts {
-    /// `scope@version` of the calibration; null when none applies.
+    /// `scope@version` of the calibration, with `+rolling.<number>` where the stream made its rows, or
+    /// `rolling/<boundary>@<number>` where it made all; null when none applies.
     pub calibration: Option<String>,
     /// Present in the hardened form.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -284,15 +287,6 @@ pub struct Versions {
     pub program: String,
     /// SHA-256 of the topology, hex, first 16 digits.
     pub topology: String,
-}
-
-/// A version that came into force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Activation {
-    /// Version.
-    pub version: u64,
-    /// `memsad/<scope>`, or `registry/<keyed hash>` for a honeypot set.
-    pub what: String,
 }
 
 /// What an operator's reset moved.

@@ -17,6 +17,8 @@ pub enum Kind {
     Event,
     /// A retraction.
     Retraction,
+    /// A finding about a calibration.
+    Calibration,
 }
 
 impl Kind {
@@ -27,6 +29,7 @@ impl Kind {
             Kind::Activation => "activation",
             Kind::Event => "event",
             Kind::Retraction => "retraction",
+            Kind::Calibration => "calibration",
         }
     }
 }

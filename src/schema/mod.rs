@@ -3,6 +3,7 @@
 //! The JSON Schema of each record is derived from its type and kept under `schemas/`; a test holds
 //! both equal.
 
+mod activation;
 mod attack;
 mod boundary;
 mod broadcast;
@@ -19,6 +20,7 @@ mod source_stamp;
 mod vector;
 mod write;
 
+pub use activation::{Activation, RollingFacts};
 pub use attack::{
     Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Evidence, FindingInfo, Metadata, NamedValue, Observation,
     ObservedAnomaly, Product, Unmapped,
@@ -30,9 +32,9 @@ pub use broadcast::{
 };
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
-    Activation, Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef,
-    MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail,
-    Verdict, Versions, WindowFacts, canonical,
+    Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts,
+    MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict,
+    Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};

@@ -99,8 +99,8 @@ pub struct Conformal {
 impl Conformal {
     /// Scores rows as writes are scored.
     #[must_use]
-    pub fn of(rows: &[Row], window: &Window) -> Self {
-        let scored: Vec<Scores> = rows.iter().map(|r| score(&r.vector, &r.keys, window).scores).collect();
+    pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>, window: &Window) -> Self {
+        let scored: Vec<Scores> = rows.into_iter().map(|r| score(&r.vector, &r.keys, window).scores).collect();
         let sorted = |of: fn(&Scores) -> i64| {
             let mut all: Vec<i64> = scored.iter().map(of).collect();
             all.sort_unstable();
@@ -143,7 +143,7 @@ impl Conformal {
 }
 
 /// The ceil((n + 1)(1 - level))-th smallest.
-fn threshold(sorted: &[i64], level: u32) -> Option<i64> {
+pub(super) fn threshold(sorted: &[i64], level: u32) -> Option<i64> {
     let n = sorted.len() as u64;
     let k = ((n + 1) * (MILLION - u64::from(level))).div_ceil(MILLION);
     if k == 0 || k > n {

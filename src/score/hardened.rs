@@ -7,7 +7,7 @@ use super::keys::Keys;
 use super::memory::Memory;
 use super::memsad::{Scores, Settings};
 use super::window::Window;
-use crate::schema::{Calibration, MemsadFacts, MemsadStatus, Vector, WindowFacts, dot};
+use crate::schema::{MemsadFacts, MemsadStatus, Vector, WindowFacts, dot};
 use crate::topology::{Memsad, MemsadMode};
 
 /// A write against a window.
@@ -39,10 +39,14 @@ pub fn score(candidate: &Vector, keys: &Keys, window: &Window) -> Scored {
 /// A calibration in force with the scores of its rows against a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Against<'a> {
-    /// The record.
-    pub record: &'a Calibration,
+    /// Its name in decisions.
+    pub name: &'a str,
+    /// Rows.
+    pub n: u32,
     /// Its rows, scored.
     pub conformal: &'a Conformal,
+    /// A jump was seen: the rows stay as they are.
+    pub frozen: bool,
 }
 
 /// Scores a write and says how the result counts, with flags that explain why it doesn't. `memory` is synced with
@@ -65,13 +69,16 @@ pub fn assess_hardened(
             flags.push("uncalibrated");
             MemsadStatus::Uncalibrated
         }
-        Some(a) => standing(m, a.record, level, scored.dots.len(), &mut flags),
+        Some(a) => standing(m, a.n, level, scored.dots.len(), &mut flags),
     };
+    if against.is_some_and(|a| a.frozen) {
+        flags.push("calibration_frozen");
+    }
     let threshold = against.and_then(|a| a.conformal.threshold(m.statistic, level));
     let conformal = against.map(|a| a.conformal.facts(&scored.scores, level));
     let tested = scored.scores.tested(m.statistic);
     let facts = MemsadFacts {
-        calibration: against.map(|a| format!("{}@{}", a.record.scope, a.record.version)),
+        calibration: against.map(|a| a.name.to_owned()),
         certificate: Some(certificate(m, &scored, window, memory, threshold, against.map(|a| a.conformal))),
         conformal,
         flagged: threshold.is_some_and(|t| tested > t) && !scored.dots.is_empty(),
@@ -91,11 +98,11 @@ pub fn assess_hardened(
     (facts, flags)
 }
 
-fn standing(m: &Memsad, c: &Calibration, level: u32, queries: usize, flags: &mut Vec<&'static str>) -> MemsadStatus {
+fn standing(m: &Memsad, n: u32, level: u32, queries: usize, flags: &mut Vec<&'static str>) -> MemsadStatus {
     if m.mode == MemsadMode::Shadow {
         return MemsadStatus::Shadow;
     }
-    if c.n < m.min_calibration.max(fewest(level)) {
+    if n < m.min_calibration.max(fewest(level)) {
         flags.push("calibration_small");
         return MemsadStatus::Shadow;
     }

@@ -4,6 +4,7 @@
 mod calibration;
 mod certificate;
 mod conformal;
+mod drift;
 mod hardened;
 mod history;
 mod interval;
@@ -14,11 +15,14 @@ mod memsad;
 mod outlier;
 mod plus;
 mod refit;
+mod rolled;
+mod rolling;
 mod window;
 
 pub use calibration::{FitInput, applicable, fit};
 pub use certificate::{Lipschitz, paper_condition, slack};
 pub use conformal::{Conformal, Fitted, MOST_ROWS, Row, fewest, level_units, most, pack};
+pub use drift::Distance;
 pub use hardened::{Against, Scored, assess_hardened, score};
 pub use history::History;
 pub use interval::clopper_pearson;
@@ -31,4 +35,6 @@ pub use plus::{
     vocabulary,
 };
 pub use refit::{HardenedInput, Sampled, fit_hardened};
+pub use rolled::{Change, Measured, Rolled};
+pub use rolling::{Accepted, AcceptedValue, Rolling, RollingMark, Rules, name as rolling_name};
 pub use window::{Limits, Query, QueryValue, Window, WindowMark};

@@ -133,6 +133,8 @@ mod tests {
             Kind::Query => typed::<crate::score::QueryValue>(bytes, format),
             Kind::Window => typed::<(crate::score::WindowMark, u64)>(bytes, format),
             Kind::Stored => typed::<crate::score::StoredValue>(bytes, format),
+            Kind::Rolling => typed::<crate::score::RollingMark>(bytes, format),
+            Kind::RollingRow => typed::<crate::score::AcceptedValue>(bytes, format),
             Kind::Active => typed::<u64>(bytes, format),
             Kind::Topic => typed::<String>(bytes, format),
             Kind::Circuit => typed::<Circuit>(bytes, format),

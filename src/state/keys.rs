@@ -39,11 +39,15 @@ pub enum Kind {
     Window = 16,
     /// An accepted write of a boundary.
     Stored = 17,
+    /// Where a boundary's rolling calibration stands.
+    Rolling = 18,
+    /// A row of a rolling calibration, or an accepted write that waits to become one.
+    RollingRow = 19,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 15] = [
+    pub const LOGGED: [Kind; 17] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -59,6 +63,8 @@ impl Kind {
         Kind::Query,
         Kind::Window,
         Kind::Stored,
+        Kind::Rolling,
+        Kind::RollingRow,
     ];
 
     /// Name in commands.
@@ -82,15 +88,21 @@ impl Kind {
             Kind::Query => "query",
             Kind::Window => "window",
             Kind::Stored => "stored",
+            Kind::Rolling => "rolling",
+            Kind::RollingRow => "rolling-row",
         }
     }
 
     /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
     fn layout(self) -> (usize, bool, usize) {
         match self {
-            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit | Kind::Window => (1, false, 0),
+            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit | Kind::Window | Kind::Rolling => {
+                (1, false, 0)
+            }
             Kind::Offsets | Kind::Unit => (0, false, 0),
-            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored => (1, true, 0),
+            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored | Kind::RollingRow => {
+                (1, true, 0)
+            }
             Kind::Session => (2, false, 0),
             Kind::SessionExpiry | Kind::SourceExpiry => (1, true, 1),
             Kind::SourceSlot => (2, true, 0),
@@ -100,7 +112,7 @@ impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::Stored as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::RollingRow as u8).contains(&byte)
     }
 }
 
@@ -187,7 +199,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 13] = [
+        let cases: [Case; 15] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -201,6 +213,8 @@ mod tests {
             (Kind::Query, &["acme/support"], Some(103), &[]),
             (Kind::Window, &["acme/support"], None, &[]),
             (Kind::Stored, &["acme/support"], Some(500), &[]),
+            (Kind::Rolling, &["acme/support"], None, &[]),
+            (Kind::RollingRow, &["acme/support"], Some(7), &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);

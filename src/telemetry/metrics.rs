@@ -130,6 +130,9 @@ metrics! {
     policy_verdicts "memsluice_policy_verdict_total" Count ["verdict" "rule"] "Rulings of the policy on writes, by rule (none: no rule matched); committed";
     decisions "memsluice_decision_total" Count ["decision" "reason"] "Decisions on writes by verdict and first reason (none: allowed without one); committed";
     uncalibrated "memsluice_decisions_uncalibrated_total" Count [] "Decisions that no calibration applied to; committed";
+    rolls "memsluice_rolling_calibrations_total" Count [] "Rolling calibrations that came into force; committed";
+    rolling_rows "memsluice_rolling_calibration_rows" Level [] "Rows of the newest rolling calibration of this instance";
+    frozen "memsluice_decisions_frozen_total" Count [] "Writes decided while a jump has frozen their calibration; committed";
     alerts "memsluice_alerts_total" Count ["severity"] "Findings by OCSF severity_id; committed";
     dead_letters "memsluice_dlq_records_total" Count ["stage" "code"] "Dead letters by stage and error code; committed";
     embed_queue "memsluice_embed_queue_records" Level [] "Texts submitted and not yet encoded";

@@ -185,6 +185,10 @@ fn effect(path: &str, old: &str, new: &str) -> (Effect, &'static str) {
             Rolling,
             "decides from the next write on; each form has a history of its own, which grows while it is used",
         ),
+        ["memsad", "rolling", ..] => (
+            Rolling,
+            "decides from the next write on; rows and waiting writes stay, and leave by the new rules as they come up",
+        ),
         ["memsad", ..] => (Rolling, "decides from the next write on; the history stays as it is"),
         ["screen", "source_idle"] => (
             Rolling,
@@ -285,6 +289,9 @@ mod tests {
             ("form: hardened", "form: reference", Rolling),
             ("level: 0.005", "level: 0.01", Rolling),
             ("memory: 500", "memory: 50", Rolling),
+            ("mode: on ", "mode: off ", Rolling),
+            ("ageing: 1d", "ageing: 2d", Rolling),
+            ("capacity: 512", "capacity: 300", Rolling),
             ("mode: enforce ", "mode: shadow ", Rolling),
             ("max_record_bytes: 1MiB", "max_record_bytes: 2MiB", Rolling),
             ("idle: 30m", "idle: 20m", Rolling),

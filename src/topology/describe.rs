@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::breaker::OnDeadLetter;
-use super::detectors::Form;
+use super::detectors::{Form, Memsad, Switch};
 use super::model::{Flow, Role, Topology};
 use super::topic::Retention;
 
@@ -53,17 +53,7 @@ pub fn describe(t: &Topology) -> String {
         m.memsad.form.as_str(),
         m.memsad.statistic.as_str(),
         m.memsad.history,
-        match m.memsad.form {
-            Form::Hardened => format!(
-                "level {}, {} a principal, moved by {}, at most {} old, {} memories",
-                m.memsad.level,
-                m.memsad.per_principal,
-                m.memsad.settle,
-                period(m.memsad.query_age),
-                m.memsad.memory
-            ),
-            Form::Reference => format!("kappa {}", m.memsad.kappa),
-        },
+        form(&m.memsad),
         format!("{:?}", m.screen.mode).to_lowercase(),
         format!("{:?}", m.screen.new_format).to_lowercase(),
         format!("{:?}", m.screen.retract).to_lowercase(),
@@ -99,6 +89,32 @@ fn period(d: std::time::Duration) -> String {
         return format!("{}d", d.as_secs() / DAY);
     }
     humantime::format_duration(d).to_string()
+}
+
+/// What the form alone has.
+fn form(m: &Memsad) -> String {
+    if m.form == Form::Reference {
+        return format!("kappa {}", m.kappa);
+    }
+    let r = &m.rolling;
+    let rolling = match r.mode {
+        Switch::Off => "rows of the fit".to_owned(),
+        Switch::On => format!(
+            "rows roll after {}, by {} or every {}, at most {}",
+            period(r.ageing),
+            r.every,
+            period(r.at_least),
+            r.capacity
+        ),
+    };
+    format!(
+        "level {}, {} a principal, moved by {}, at most {} old, {} memories; {rolling}",
+        m.level,
+        m.per_principal,
+        m.settle,
+        period(m.query_age),
+        m.memory
+    )
 }
 
 #[cfg(test)]

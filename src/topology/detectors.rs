@@ -98,6 +98,49 @@ pub struct Memsad {
     /// Hardened: accepted writes of each boundary that a write is compared with.
     #[serde(default = "memory")]
     pub memory: usize,
+    /// Hardened: how accepted writes become rows of the calibration.
+    #[serde(default)]
+    pub rolling: RollingRows,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// How accepted writes become rows of the calibration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RollingRows {
+    /// Off: the rows are those of the published record.
+    pub mode: Switch,
+    /// How old an accepted write must be, by stream time.
+    #[serde(with = "duration")]
+    pub ageing: Duration,
+    /// Newly aged writes after which rows are chosen again.
+    pub every: usize,
+    /// Or this long after the last time, with eight newly aged writes, by stream time.
+    #[serde(with = "duration")]
+    pub at_least: Duration,
+    /// Rows at most.
+    pub capacity: usize,
+}
+
+impl Default for RollingRows {
+    fn default() -> Self {
+        Self {
+            mode: Switch::On,
+            ageing: Duration::from_secs(86_400),
+            every: 50,
+            at_least: Duration::from_secs(7 * 86_400),
+            capacity: 512,
+        }
+    }
 }
 
 fn level() -> f64 {

@@ -16,7 +16,9 @@ pub use acls::{Acl, Actor, META_ID, Names, Operation, Resource, acls, kafka_acls
 pub use breaker::{Breaker, OnDeadLetter};
 pub use change::{Change, Effect, Settings, agreed, changes, fingerprint};
 pub use describe::describe;
-pub use detectors::{Form, Memsad, MemsadMode, Posture, PostureKind, Retract, Screen, Sprt, Statistic};
+pub use detectors::{
+    Form, Memsad, MemsadMode, Posture, PostureKind, Retract, RollingRows, Screen, Sprt, Statistic, Switch,
+};
 pub use dot::dot;
 pub use model::{Assignor, Commit, Consumer, Flow, Flows, Limits, OnOutOfRange, Role, Store, Topology};
 pub use topic::{Cleanup, KeyKind, Repartition, Retention, Timestamps, Topic};

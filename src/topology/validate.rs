@@ -216,6 +216,8 @@ fn stores(t: &Topology) -> Result<()> {
     }
 }
 
+/// Rows of a rolling calibration at most: as many as a published one holds.
+const MOST_ROWS: usize = 512;
 /// A transaction must be over this long before its member's session is.
 pub const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
 
@@ -272,6 +274,14 @@ fn limits(t: &Topology) -> Result<()> {
             "memsad.level must be above 0 and at most 0.5, settle and per_principal 1 to 32768, memory at most 10000 \
              and query_age above 0"
                 .into(),
+        );
+    }
+    let r = &m.rolling;
+    let counts = (30..=MOST_ROWS).contains(&r.capacity) && (8..=MOST_ROWS).contains(&r.every);
+    if !counts || r.ageing < Duration::from_secs(60) || r.at_least < Duration::from_secs(60) {
+        return fail(
+            Code::TopologyLimits,
+            "memsad.rolling: capacity must be 30 to 512, every 8 to 512, ageing and at_least at least 1m".into(),
         );
     }
     let screen = &t.main.screen;

@@ -291,6 +291,13 @@ fn state_verify_sees_each_difference() {
     let units = bench.json(&["state", "inspect"]);
     let keys = |kind: &str| units.iter().filter_map(|u| u["kinds"][kind]["keys"].as_u64()).sum::<u64>();
     assert!(keys("query") > 12 && keys("stored") > 300, "{units:?}");
+    assert!(keys("rolling") > 0 && keys("rolling-row") > 300, "{units:?}");
+    let rolling = bench.json(&["calibrate", "show", "--rolling"]);
+    let waiting: u64 = rolling.iter().filter_map(|r| r["waiting"].as_u64()).sum();
+    assert!(
+        waiting == keys("rolling-row") && rolling.iter().all(|r| r["rows"] == 0),
+        "nothing is a day old: {rolling:?}"
+    );
     let keys = bench.cli_ok(&["state", "inspect", "--keys", "--limit", "20"]);
     assert!(keys.contains("hmac:") && !keys.contains('/'), "ids are hashed: {keys}");
     let plain = bench.cli_ok(&["state", "inspect", "--keys", "--kind", "query", "--show-ids"]);

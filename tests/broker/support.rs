@@ -535,6 +535,8 @@ impl Bench {
             Kind::Query,
             Kind::Window,
             Kind::Stored,
+            Kind::Rolling,
+            Kind::RollingRow,
             Kind::Session,
             Kind::SessionExpiry,
             Kind::Circuit,

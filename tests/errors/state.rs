@@ -4,7 +4,7 @@
 use memsluice::config::Backend;
 use memsluice::error::Code;
 use memsluice::schema::Vector;
-use memsluice::score::{Keys, QueryValue, WindowMark};
+use memsluice::score::{AcceptedValue, Keys, QueryValue, RollingMark, WindowMark};
 use memsluice::state::{Change, Kind, encode, key};
 use memsluice::topology::Role;
 
@@ -23,6 +23,15 @@ fn query(seq: u64, components: &[i16]) -> Vec<Change> {
     vec![
         (key(Kind::Query, partition(), &[KEY], Some(seq), &[]), Some(encode(&value))),
         (key(Kind::Window, partition(), &[KEY], None, &[]), Some(encode(&mark))),
+    ]
+}
+
+fn rolling(mark: &RollingMark, seq: u64, components: &[i16]) -> Vec<Change> {
+    let vector = components.iter().flat_map(|c| c.to_le_bytes()).collect();
+    let value = AcceptedValue { at: 0, source: [1; 16], record: [2; 16], keys: Keys::default(), vector };
+    vec![
+        (key(Kind::RollingRow, partition(), &[KEY], Some(seq), &[]), Some(encode(&value))),
+        (key(Kind::Rolling, partition(), &[KEY], None, &[]), Some(encode(mark))),
     ]
 }
 
@@ -46,10 +55,17 @@ fn impossible_state_is_refused() {
     let unit = Vector::from_f64(&numbers).unwrap();
     assert_eq!(taken(&bench, query((1 << 53) - 1, unit.as_slice())), None);
     assert_eq!(taken(&bench, expired(1, 1)), None);
+    let mark = RollingMark { next: 9, settled: 7, ..RollingMark::default() };
+    assert_eq!(taken(&bench, rolling(&mark, 8, unit.as_slice())), None);
     let broken = [
         ("a number that overflows", query(u64::MAX, unit.as_slice())),
         ("a vector whose products overflow", query(1, &[i16::MIN; DIMENSION])),
         ("a query behind the next one", query(7, unit.as_slice()).into_iter().take(1).collect()),
+        ("a row behind the next one", rolling(&mark, 9, unit.as_slice())),
+        ("a row whose products overflow", rolling(&mark, 8, &[i16::MIN; DIMENSION])),
+        ("rows behind the next one", rolling(&RollingMark { settled: 10, ..mark.clone() }, 8, unit.as_slice())),
+        ("a drift that is no number", rolling(&RollingMark { drift: u64::MAX, ..mark.clone() }, 8, unit.as_slice())),
+        ("a balance without end", rolling(&RollingMark { balance: i64::MIN, ..mark.clone() }, 8, unit.as_slice())),
         ("more hits than observations", expired(0, 1)),
     ];
     for (what, changes) in broken {

@@ -8,7 +8,7 @@ use memsluice::error::{Code, Error};
 use crate::support::{file_names, load, root};
 
 /// Words of the message of each `fail(` in `validate.rs`; a file must raise each.
-const TOPOLOGY_RULES: [&str; 31] = [
+const TOPOLOGY_RULES: [&str; 32] = [
     "is not a topic name of Kafka",
     "shares the name",
     "is not a topic of a unit",
@@ -35,6 +35,7 @@ const TOPOLOGY_RULES: [&str; 31] = [
     "commit.max_records must be positive",
     "memsad.history must be",
     "memsad.level must be",
+    "memsad.rolling: capacity must be",
     "screen.source_idle must be",
     "breaker: consecutive must be",
     "breaker.cool_down and",
