@@ -45,6 +45,10 @@ pub struct Write {
     pub written_by: Option<String>,
     /// Where it came from.
     pub source_ref: Option<String>,
+    /// Records that it was made from, as it names them.
+    pub derived_from: Vec<String>,
+    /// Declared creation; `None` when it is no time.
+    pub created_at: Option<Millis>,
     /// Declared end.
     pub expires_at: Option<Millis>,
     /// Vector of the producer.
@@ -121,6 +125,8 @@ pub fn write(fetched: &Fetched, rules: &Rules) -> Result<Write> {
         output_id: raw.output_id.filter(|o| valid_id(o)).map(Cow::into_owned),
         written_by: raw.written_by.map(Cow::into_owned),
         source_ref: raw.source_ref.map(Cow::into_owned),
+        derived_from: raw.derived_from.unwrap_or_default(),
+        created_at: raw.created_at.as_deref().and_then(parse_rfc3339),
         expires_at: optional_time(raw.expires_at.as_deref(), "expires_at")?,
         embedding: raw.embedding.map(|e| vector(&e, rules.dimension)).transpose()?,
     })
@@ -224,6 +230,8 @@ fn delete_by_null(fetched: &Fetched, rules: &Rules) -> Result<Write> {
         output_id: None,
         written_by: None,
         source_ref: None,
+        derived_from: Vec::new(),
+        created_at: None,
         expires_at: None,
         embedding: None,
     })

@@ -40,6 +40,8 @@ pub fn policy(data: &[u8]) {
         output_id: None,
         written_by: None,
         source_ref: None,
+        derived_from: Vec::new(),
+        created_at: None,
         expires_at: None,
         embedding: None,
     };

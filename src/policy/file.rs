@@ -5,7 +5,8 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{Mode, PolicyFile, Ready, Rule, Trust};
+use super::pattern::Pattern;
+use super::{PolicyFile, Ready, Trust};
 use crate::clock::{Millis, parse_rfc3339};
 use crate::error::{Code, Error, Result};
 use crate::schema::Origin;
@@ -21,7 +22,10 @@ pub struct Policy {
     ttl_cap: Millis,
     ttl_untrusted_cap: Millis,
     untrusted: Vec<Origin>,
+    principals: BTreeMap<String, Pattern>,
+    tools: Vec<String>,
     rules: Vec<Ready>,
+    late: bool,
     hash: String,
 }
 
@@ -31,9 +35,7 @@ impl Policy {
     /// # Errors
     /// `file_unreadable`, `policy_invalid`.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", path.display()), e))?;
-        Self::parse(&text)
+        Self::parse(&read(path)?)
     }
 
     /// The sample of the repository.
@@ -49,8 +51,10 @@ impl Policy {
     /// # Errors
     /// `policy_invalid`.
     pub fn parse(text: &str) -> Result<Self> {
-        let file: PolicyFile = serde_yaml_ng::from_str(text)
-            .map_err(|e| Error::with(Code::PolicyInvalid, "policy.yaml can't be parsed", e))?;
+        Self::new(parse_file(text)?)
+    }
+
+    pub(super) fn new(file: PolicyFile) -> Result<Self> {
         let normal =
             serde_json::to_vec(&file).map_err(|e| Error::with(Code::Internal, "the policy can't be hashed", e))?;
         let inputs = [Role::MemoryWrites.as_str(), Role::RetrievalLogs.as_str()];
@@ -67,13 +71,23 @@ impl Policy {
                 ));
             }
         }
+        let named = file.tenant_modes.iter().flat_map(|m| &m.rules);
+        if let Some(other) = named.into_iter().find(|r| !names.contains(r)) {
+            return Err(invalid(format!("tenant_modes names '{other}', which is no rule")));
+        }
+        let modes = &file.tenant_modes;
+        let rules: Vec<Ready> = file.rules.into_iter().map(|r| Ready::new(r, modes)).collect::<Result<_>>()?;
+        let principal = |(topic, t): (&String, &Trust)| Some((topic.clone(), Pattern::new(t.principal.as_deref()?)));
         let policy = Self {
+            principals: file.trust.iter().filter_map(principal).collect(),
+            tools: file.tools,
+            late: rules.iter().any(Ready::is_late),
             ttl_default: millis(&file.ttl.default, "ttl.default")?,
             ttl_cap: millis(&file.ttl.cap, "ttl.cap")?,
             ttl_untrusted_cap: millis(&file.ttl.untrusted_cap, "ttl.untrusted_cap")?,
             untrusted: file.ttl.untrusted,
             trust: file.trust,
-            rules: file.rules.into_iter().filter(|r| r.mode != Mode::Off).map(ready).collect::<Result<_>>()?,
+            rules,
             hash: hex::encode(&Sha256::digest(normal)[..8]),
         };
         Ok(policy)
@@ -88,7 +102,13 @@ impl Policy {
     /// Whether a rule holds or blocks writes.
     #[must_use]
     pub fn enforces(&self) -> bool {
-        self.rules.iter().any(super::Ready::enforces)
+        self.rules.iter().any(Ready::enforces)
+    }
+
+    /// Whether a rule asks for what is known only after scoring, so that a ruling before is not the last.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.late
     }
 
     /// The mapping of a topic role.
@@ -107,6 +127,19 @@ impl Policy {
         &self.rules
     }
 
+    pub(super) fn principals(&self, topic: &str) -> Option<&Pattern> {
+        self.principals.get(topic)
+    }
+
+    pub(super) fn tools(&self) -> &[String] {
+        &self.tools
+    }
+
+    /// Longest life of any memory, ms.
+    pub(super) fn longest(&self) -> Millis {
+        self.ttl_cap
+    }
+
     /// Default and cap, ms.
     pub(super) fn ttl(&self, origin: Origin) -> (Millis, Millis) {
         let cap = if self.untrusted.contains(&origin) { self.ttl_untrusted_cap } else { self.ttl_cap };
@@ -114,27 +147,26 @@ impl Policy {
     }
 }
 
-fn ready(rule: Rule) -> Result<Ready> {
-    let expires = rule
-        .expires
-        .as_deref()
-        .map(|t| {
-            parse_rfc3339(t)
-                .ok_or_else(|| Error::new(Code::PolicyInvalid, format!("rule {}: expires is not RFC 3339", rule.name)))
-        })
-        .transpose()?;
-    Ok(Ready {
-        verdict: rule.action.verdict(),
-        shadow: rule.mode == Mode::Shadow,
-        name: rule.name,
-        when: rule.when,
-        expires,
-    })
+pub(super) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|e| Error::with(Code::FileUnreadable, format!("can't read {}", path.display()), e))
 }
 
-fn millis(text: &str, name: &str) -> Result<Millis> {
+pub(super) fn parse_file(text: &str) -> Result<PolicyFile> {
+    serde_yaml_ng::from_str(text).map_err(|e| Error::with(Code::PolicyInvalid, "policy.yaml can't be parsed", e))
+}
+
+pub(super) fn invalid(what: String) -> Error {
+    Error::new(Code::PolicyInvalid, what)
+}
+
+pub(super) fn time(text: &str, name: &str) -> Result<Millis> {
+    parse_rfc3339(text).ok_or_else(|| invalid(format!("{name} is not RFC 3339")))
+}
+
+pub(super) fn millis(text: &str, name: &str) -> Result<Millis> {
     humantime::parse_duration(text)
         .ok()
         .and_then(|d| i64::try_from(d.as_millis()).ok())
-        .ok_or_else(|| Error::new(Code::PolicyInvalid, format!("{name}: '{text}' is not a duration such as 30d")))
+        .ok_or_else(|| invalid(format!("{name}: '{text}' is not a duration such as 30d")))
 }

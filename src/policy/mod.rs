@@ -1,112 +1,34 @@
-//! Provenance policy: what a topic's producers may declare, ordered rules (first match wins), TTL caps.
-//! Pure: the record's facts in, a verdict with its rule out.
+//! Provenance policy: what a topic's producers may declare, ordered rules (first match wins), trust labels, TTL.
+//! Pure: the record's facts and its time in, a verdict with its rule out.
 
+mod compile;
+mod diff;
+mod elevation;
+mod facts;
 mod file;
+mod fixture;
+mod label;
+mod model;
+mod pattern;
+mod seen;
 
-use std::collections::BTreeMap;
+pub use diff::{Change, Said, change};
+pub use elevation::{Approvals, DOMAINS, Support, action, independent, may_act};
+pub use facts::{CLASSES, FLOORS, Facts, Ratio, Signals, memsad_p};
+pub use file::Policy;
+pub use fixture::{Case, Checked, FixtureFile, Fixtures, Kind, Level, Note, Suite};
+pub use label::{Channel, Label, Labels, TOOL, TRUSTED, UNTRUSTED, is_foreign, label, trust};
+pub use model::{Mode, Rule, RuleAction, Trust, Ttl, When};
 
+pub(crate) use model::PolicyFile;
+
+use std::borrow::Cow;
+
+use self::compile::Ready;
+use self::seen::Seen;
 use crate::clock::Millis;
 use crate::decode::Write;
 use crate::schema::{Op, Origin, Verdict};
-
-pub use file::Policy;
-
-/// How a rule counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Skipped.
-    Off,
-    /// Recorded.
-    Shadow,
-    /// Decides.
-    #[default]
-    Enforce,
-}
-
-/// What a rule does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleAction {
-    /// Forward.
-    Allow,
-    /// Hold.
-    Quarantine,
-    /// Hold, two reviewers.
-    Block,
-}
-
-impl RuleAction {
-    fn verdict(self) -> Verdict {
-        match self {
-            RuleAction::Allow => Verdict::Allow,
-            RuleAction::Quarantine => Verdict::Quarantine,
-            RuleAction::Block => Verdict::Block,
-        }
-    }
-}
-
-/// Conditions; all that are given must hold.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct When {
-    /// Effective origin is one of these.
-    pub origin: Vec<Origin>,
-    /// Tenant is one of these.
-    pub tenant: Vec<String>,
-    /// Store is one of these.
-    pub store: Vec<String>,
-    /// Operation is one of these.
-    pub op: Vec<Op>,
-    /// Content is longer than this, bytes.
-    pub content_bytes_over: Option<usize>,
-}
-
-/// One rule.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rule {
-    /// Its name is the reason code `policy:<name>`.
-    pub name: String,
-    /// Conditions.
-    #[serde(default)]
-    pub when: When,
-    /// Action.
-    pub action: RuleAction,
-    /// Mode.
-    #[serde(default)]
-    pub mode: Mode,
-    /// RFC 3339; from then on (record time) the rule is off.
-    #[serde(default)]
-    pub expires: Option<String>,
-}
-
-/// What the producers of a topic may declare.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Trust {
-    /// Tenants they may write for; `*` is all.
-    pub tenants: Vec<String>,
-    /// Origins they may declare; others count as `external`.
-    pub origins: Vec<Origin>,
-    /// Whether their vectors are used.
-    #[serde(default)]
-    pub may_embed: bool,
-}
-
-/// Time to live.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Ttl {
-    /// Assigned when the write names none.
-    pub default: String,
-    /// Longest.
-    pub cap: String,
-    /// Longest for the origins below.
-    pub untrusted_cap: String,
-    /// Origins with the shorter cap.
-    pub untrusted: Vec<Origin>,
-}
 
 /// What the policy said of one write.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,7 +37,7 @@ pub struct Ruling {
     pub verdict: Verdict,
     /// Rule that decided.
     pub rule: Option<String>,
-    /// Shadow rules that would have held it.
+    /// Shadow rules that would have held or changed it.
     pub shadow: Vec<String>,
     /// Effective origin.
     pub origin: Origin,
@@ -127,18 +49,24 @@ pub struct Ruling {
     pub expires_at: Option<Millis>,
 }
 
-/// Reason code of a write for a tenant outside the producer's mapping.
+/// Reason code of a write for a tenant outside the producer's mapping, or made from a record of another tenant.
 pub const CROSS_BOUNDARY: &str = "cross_boundary";
 
+/// What stands before the name in a `source_ref` that names a tool.
+const TOOL_REF: &str = "tool:";
+
 impl Policy {
-    /// The ruling on `write`, which came from topic role `topic` at record time `at`.
+    /// The ruling on `write`, which came from topic role `topic` at record time `at`, before anything was scored.
     #[must_use]
     pub fn rule(&self, topic: &str, write: &Write, at: Millis) -> Ruling {
+        self.judge(topic, write, at, &Facts::default())
+    }
+
+    /// The same with all that is known of the write.
+    #[must_use]
+    pub fn judge(&self, topic: &str, write: &Write, at: Millis, facts: &Facts<'_>) -> Ruling {
         let trust = self.trust(topic);
-        let origin = match trust {
-            Some(t) if t.origins.contains(&write.origin) => write.origin,
-            _ => Origin::External,
-        };
+        let origin = self.origin(topic, write);
         let mut ruling = Ruling {
             verdict: Verdict::Allow,
             rule: None,
@@ -148,29 +76,85 @@ impl Policy {
             may_embed: trust.is_some_and(|t| t.may_embed),
             expires_at: (write.op != Op::Delete).then(|| self.expiry(origin, write.expires_at, at)),
         };
-        let tenant = write.boundary.tenant();
-        if !trust.is_some_and(|t| t.tenants.iter().any(|x| x == "*" || x == tenant)) {
+        if self.is_cross(topic, write, facts) {
             ruling.verdict = Verdict::Block;
             ruling.rule = Some(CROSS_BOUNDARY.to_owned());
             return ruling;
         }
-        self.first_match(write, at, &mut ruling);
+        self.first_match(&self.seen(topic, write, at, facts), &mut ruling);
         ruling
     }
 
-    fn first_match(&self, write: &Write, at: Millis, ruling: &mut Ruling) {
+    /// The label of a write, given those of the records that it names and that are known.
+    #[must_use]
+    pub fn label(&self, topic: &str, write: &Write, parents: &[Label]) -> Label {
+        let channel = Channel::of(self.origin(topic, write), self.lists_tool(write));
+        label(channel, write.boundary.tenant(), write.derived_from.len(), parents)
+    }
+
+    /// Whether the rule named `rule` is asked about the write, and its conditions hold: as if it were in force, with
+    /// the rules before it as they are.
+    #[must_use]
+    pub fn reaches(&self, rule: &str, topic: &str, write: &Write, at: Millis, facts: &Facts<'_>) -> bool {
+        if self.is_cross(topic, write, facts) {
+            return false;
+        }
+        let seen = self.seen(topic, write, at, facts);
+        for ready in self.rules() {
+            if ready.name() == rule {
+                return ready.holds(&seen);
+            }
+            if ready.mode(seen.tenant(), at) == Mode::Enforce && ready.holds(&seen) {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn seen<'a>(&'a self, topic: &str, write: &'a Write, at: Millis, facts: &'a Facts<'a>) -> Seen<'a> {
+        let origin = self.origin(topic, write);
+        let channel = Channel::of(origin, self.lists_tool(write));
+        let trust = trust(channel, write.derived_from.len(), facts.parents);
+        let claimed = write.principal.as_deref();
+        let principal = claimed.filter(|p| self.principals(topic).is_some_and(|pattern| pattern.matches(p)));
+        Seen::new(write, at, facts, origin, trust, principal)
+    }
+
+    fn origin(&self, topic: &str, write: &Write) -> Origin {
+        match self.trust(topic) {
+            Some(t) if t.origins.contains(&write.origin) => write.origin,
+            _ => Origin::External,
+        }
+    }
+
+    fn is_cross(&self, topic: &str, write: &Write, facts: &Facts<'_>) -> bool {
+        let tenant = write.boundary.tenant();
+        !self.vouches(topic, tenant) || is_foreign(tenant, facts.parents)
+    }
+
+    fn lists_tool(&self, write: &Write) -> bool {
+        let named = write.source_ref.as_deref().and_then(|r| r.strip_prefix(TOOL_REF));
+        named.is_some_and(|tool| self.tools().iter().any(|t| t == tool))
+    }
+
+    fn first_match(&self, seen: &Seen<'_>, ruling: &mut Ruling) {
         for rule in self.rules() {
-            if rule.off_at(at) || !rule.matches(write, ruling.origin) {
+            let mode = rule.mode(seen.tenant(), seen.at());
+            if mode == Mode::Off || !rule.holds(seen) {
                 continue;
             }
-            if rule.shadow {
-                if rule.verdict != Verdict::Allow {
-                    ruling.shadow.push(rule.name.clone());
+            let (verdict, ttl) = (rule.verdict(seen), rule.ttl());
+            if mode == Mode::Shadow {
+                if verdict != Verdict::Allow || ttl.is_some() {
+                    ruling.shadow.push(rule.name().to_owned());
                 }
                 continue;
             }
-            ruling.verdict = rule.verdict;
-            ruling.rule = Some(rule.name.clone());
+            ruling.verdict = verdict;
+            ruling.rule = Some(rule.name().to_owned());
+            if let Some(ttl) = ttl {
+                ruling.expires_at = ruling.expires_at.map(|e| e.min(seen.at().saturating_add(ttl)));
+            }
             return;
         }
     }
@@ -181,40 +165,14 @@ impl Policy {
     }
 }
 
-/// A rule ready to be asked.
-#[derive(Debug, Clone)]
-pub(crate) struct Ready {
-    name: String,
-    when: When,
-    verdict: Verdict,
-    shadow: bool,
-    expires: Option<Millis>,
-}
-
-impl Ready {
-    fn off_at(&self, at: Millis) -> bool {
-        self.expires.is_some_and(|e| at >= e)
-    }
-
-    fn enforces(&self) -> bool {
-        !self.shadow && self.verdict != Verdict::Allow
-    }
-
-    fn matches(&self, write: &Write, origin: Origin) -> bool {
-        let w = &self.when;
-        (w.origin.is_empty() || w.origin.contains(&origin))
-            && (w.op.is_empty() || w.op.contains(&write.op))
-            && (w.tenant.is_empty() || w.tenant.iter().any(|t| t == write.boundary.tenant()))
-            && (w.store.is_empty() || w.store.iter().any(|s| s == write.boundary.store()))
-            && w.content_bytes_over.is_none_or(|n| write.content.len() > n)
+/// Reason of a ruling, as in decisions.
+#[must_use]
+pub fn reason(ruling: &Ruling) -> Cow<'static, str> {
+    match &ruling.rule {
+        Some(rule) => Cow::Owned(format!("policy:{rule}")),
+        None => Cow::Borrowed("policy:default"),
     }
 }
 
-/// `policy.yaml`.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PolicyFile {
-    trust: BTreeMap<String, Trust>,
-    ttl: Ttl,
-    rules: Vec<Rule>,
-}
+#[cfg(test)]
+mod tests;
