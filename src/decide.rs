@@ -1,7 +1,7 @@
 //! Signals to verdict. Policy first; either filter alone can hold a write; the screen alone blocks, MEMSAD never
 //! does. Pure.
 
-use crate::policy::Ruling;
+use crate::policy::{self, Ruling};
 use crate::schema::{MemsadFacts, MemsadStatus, ScreenFacts, ScreenStatus, Verdict};
 use crate::topology::{Posture, PostureKind};
 
@@ -42,7 +42,12 @@ pub fn decide(
 ) -> Outcome {
     let mut outcome = Outcome { verdict: ruling.verdict, reasons: Vec::new(), flags: Vec::new() };
     if ruling.verdict != Verdict::Allow {
-        outcome.reasons.push(format!("policy:{}", ruling.rule.as_deref().unwrap_or("default")));
+        outcome.reasons.push(policy::reason(ruling).into_owned());
+    }
+    // Nothing removes parts of a record, so a reader would see what the rule takes away.
+    if ruling.verdict == Verdict::Redact {
+        outcome.flags.push("redact_held".to_owned());
+        outcome.verdict = Verdict::Quarantine;
     }
     if memsad.is_some_and(|m| m.flagged && m.status == MemsadStatus::Enforced) {
         outcome.reasons.push("memsad:above_threshold".to_owned());
@@ -134,6 +139,13 @@ mod tests {
 
     fn posture(kind: PostureKind) -> Posture {
         Posture { on_error: kind, on_truncation: kind, hold_deadline: std::time::Duration::ZERO }
+    }
+
+    #[test]
+    fn what_should_be_redacted_is_held() {
+        let o = decide(&ruling(Verdict::Redact), None, None, Embedding::Whole, &posture(PostureKind::PassMarked));
+        assert_eq!(o.verdict, Verdict::Quarantine);
+        assert_eq!((o.reasons, o.flags), (vec!["policy:r".to_owned()], vec!["redact_held".to_owned()]));
     }
 
     /// Every combination: a verdict is the strictest of its parts, only enforced parts count, and each part that

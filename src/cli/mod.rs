@@ -10,6 +10,7 @@ mod evaluate;
 mod honeypots;
 mod kernel;
 mod out;
+mod policy;
 mod published;
 mod render;
 mod reset;
@@ -53,6 +54,8 @@ enum Command {
     Topology(topology::TopologyArgs),
     /// Change topology, policy, secret or program of a running application.
     Upgrade(upgrade::UpgradeArgs),
+    /// Lint, test and compare policies.
+    Policy(policy::PolicyArgs),
     /// Print the JSON Schema of a record.
     Schema(schema::SchemaArgs),
     /// Run the same pipeline over JSONL files, without Kafka.
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Upgrade(args) => upgrade::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -10,6 +10,7 @@ mod machine;
 mod memories;
 mod meter;
 mod outputs;
+mod policy_path;
 mod registry;
 mod repartition;
 mod retrieval_path;

@@ -45,6 +45,8 @@ impl Engine {
         let (memsad, embedding) = self.score(unit, state, occasion, ruling, embedded, &mut flags)?;
         let posture = &self.topology.main.posture;
         let facts = screened.as_ref().map(|s| &s.facts);
+        let last = self.ruled(at, write, ruling, facts, memsad.as_ref());
+        let ruling = last.as_ref();
         let mut outcome = decide::decide(ruling, memsad.as_ref(), facts, embedding, posture);
         if let Some(screened) = &screened {
             screen_path::note(screened, posture, &mut outcome);

@@ -1,4 +1,4 @@
-//! Fixtures: for each rule the writes that it must take and must not; what `policy lint` and `policy test` go by.
+//! Fixtures: for each rule the writes that it must take and must not; what `policy test` goes by.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -106,27 +106,6 @@ impl Kind {
     }
 }
 
-/// How much a lint finding weighs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// The policy is refused.
-    Error,
-    /// Look at it.
-    Warning,
-}
-
-/// A finding of lint.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Note {
-    /// Weight.
-    pub level: Level,
-    /// The rule.
-    pub rule: String,
-    /// What is wrong.
-    pub what: String,
-}
-
 /// The outcome of a fixture.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
@@ -151,9 +130,10 @@ pub struct Checked {
 pub struct Suite {
     /// The policy.
     pub policy: Policy,
-    rules: Vec<String>,
+    pub(super) rules: Vec<String>,
+    /// Fixtures of what is no rule.
+    pub(super) unknown: Vec<String>,
     given: Vec<Given>,
-    unknown: Vec<String>,
 }
 
 /// A fixture made ready; times are relative to the time of the test.
@@ -221,25 +201,6 @@ impl Suite {
         Ok(Self { policy: Policy::new(file)?, rules, given, unknown })
     }
 
-    /// What is wrong with the policy at a time; errors first.
-    #[must_use]
-    pub fn lint(&self, at: Millis) -> Vec<Note> {
-        let note = |level, rule: &str, what: String| Note { level, rule: rule.to_owned(), what };
-        let mut notes = Vec::new();
-        for rule in &self.rules {
-            for kind in [Kind::Positive, Kind::Negative] {
-                if !self.given.iter().any(|g| g.rule == *rule && g.kind == kind) {
-                    notes.push(note(Level::Error, rule, format!("has no {} fixture", kind.as_str())));
-                }
-            }
-        }
-        let lost = |rule: &String| note(Level::Error, rule, "has fixtures and is no rule of the policy".to_owned());
-        notes.extend(self.unknown.iter().map(lost));
-        notes.extend(self.policy.doubts(at).into_iter().map(|(level, rule, what)| Note { level, rule, what }));
-        notes.sort_by_key(|n| n.level != Level::Error);
-        notes
-    }
-
     /// Runs every fixture at a time.
     #[must_use]
     pub fn test(&self, at: Millis) -> Vec<Checked> {
@@ -260,6 +221,31 @@ impl Suite {
         .collect()
     }
 
+    /// Whether a rule has a fixture of a kind.
+    pub(super) fn has(&self, rule: &str, kind: Kind) -> bool {
+        self.given.iter().any(|g| g.rule == rule && g.kind == kind)
+    }
+
+    /// Rules on every fixture so many times, to be timed; the number of rulings.
+    #[must_use]
+    pub fn repeat(&self, at: Millis, rounds: u32) -> u64 {
+        let mut rulings = 0;
+        for g in &self.given {
+            let (write, facts) = (g.write_at(at), g.facts());
+            for _ in 0..rounds {
+                std::hint::black_box(self.policy.judge(Role::MemoryWrites.as_str(), &write, at, &facts));
+                rulings += 1;
+            }
+        }
+        rulings
+    }
+
+    /// Number of rules.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Number of fixtures.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -270,34 +256,6 @@ impl Suite {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.given.is_empty()
-    }
-}
-
-impl Policy {
-    /// What may be wrong with the rules themselves.
-    fn doubts(&self, at: Millis) -> Vec<(Level, String, String)> {
-        let mut out = Vec::new();
-        let mut taken: Option<&str> = None;
-        for rule in self.rules() {
-            let mut doubt = |level, what: String| out.push((level, rule.name().to_owned(), what));
-            if let Some(by) = taken {
-                doubt(Level::Error, format!("is never asked: '{by}' before it takes every write"));
-            }
-            match rule.expires() {
-                Some(e) if at >= e => doubt(Level::Warning, "has expired".to_owned()),
-                None if rule.is_shadow() => {
-                    doubt(Level::Warning, "is in shadow without an end: set expires".to_owned())
-                }
-                _ => {}
-            }
-            if rule.ttl().is_some_and(|t| t > self.longest()) {
-                doubt(Level::Warning, "has a ttl above ttl.cap, which counts".to_owned());
-            }
-            if taken.is_none() && rule.takes_all() {
-                taken = Some(rule.name());
-            }
-        }
-        out
     }
 }
 

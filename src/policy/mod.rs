@@ -8,6 +8,7 @@ mod facts;
 mod file;
 mod fixture;
 mod label;
+mod lint;
 mod model;
 mod pattern;
 mod seen;
@@ -16,8 +17,9 @@ pub use diff::{Change, Said, change};
 pub use elevation::{Approvals, DOMAINS, Support, action, independent, may_act};
 pub use facts::{CLASSES, FLOORS, Facts, Ratio, Signals, memsad_p};
 pub use file::Policy;
-pub use fixture::{Case, Checked, FixtureFile, Fixtures, Kind, Level, Note, Suite};
+pub use fixture::{Case, Checked, FixtureFile, Fixtures, Kind, Suite};
 pub use label::{Channel, Label, Labels, TOOL, TRUSTED, UNTRUSTED, is_foreign, label, trust};
+pub use lint::{Level, Note};
 pub use model::{Mode, Rule, RuleAction, Trust, Ttl, When};
 
 pub(crate) use model::PolicyFile;

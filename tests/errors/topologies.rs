@@ -43,7 +43,7 @@ const TOPOLOGY_RULES: [&str; 32] = [
     "breaker.max_held must be",
 ];
 /// The same for loading and policy, and for both flows.
-const OTHER_RULES: [&str; 14] = [
+const OTHER_RULES: [&str; 26] = [
     "which is no input topic",
     "flow writes differs",
     "flow retrievals differs",
@@ -58,6 +58,18 @@ const OTHER_RULES: [&str; 14] = [
     "ttl.default:",
     "ttl.cap:",
     "ttl.untrusted_cap:",
+    "is no script of Unicode",
+    "there is no class",
+    "there is no floor",
+    "trust_at_most is 0 to 3",
+    "screen_p_at_most is 0 to 1",
+    "growth is 0 or more",
+    "web: age_over:",
+    "web: ttl:",
+    "set_ttl needs ttl",
+    "domains must be at least 2",
+    "which is no rule",
+    "tenant_modes: expires is not RFC 3339",
 ];
 
 /// What every file under `topology/invalid/` raises.

@@ -1,0 +1,330 @@
+//! `memsluice policy lint | test | diff | bench`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{Format, out};
+use crate::clock::{Millis, monotonic, parse_rfc3339, rfc3339, wall_millis};
+use crate::config::Config;
+use crate::decode::{self, Rules, Write};
+use crate::error::{Code, Error, Result};
+use crate::files::Lines;
+use crate::policy::{Change, Checked, Facts, Labels, Level, Note, Policy, Ruling, Said, Signals, Suite, change};
+use crate::schema::{Op, Origin};
+use crate::screen::{Features, Fitted, Floors, judge};
+use crate::topology::Role;
+
+#[derive(Debug, Args)]
+pub(super) struct PolicyArgs {
+    #[command(subcommand)]
+    command: Which,
+}
+
+#[derive(Debug, Subcommand)]
+enum Which {
+    /// Refuse a policy with a rule that nothing shows to work.
+    #[command(
+        after_help = "An error is a rule without a positive or a negative fixture, fixtures of no rule, or a rule that is never asked; a warning is a rule in shadow without an end, one that has expired, or a ttl above the cap. Exit status 2 (policy_invalid) with an error.\n\nExamples:\n  memsluice policy lint --policy topology/policy.yaml\n  memsluice policy lint --policy policy.yaml --fixtures cases.yaml --output json"
+    )]
+    Lint(SuiteArgs),
+    /// Run the fixtures of every rule.
+    #[command(
+        after_help = "A positive fixture passes when the rule is asked about the write and takes it, a negative one when not; the rule's own mode and end don't count. Exit status 2 (policy_invalid) when one fails.\n\nExamples:\n  memsluice policy test --policy topology/policy.yaml\n  memsluice policy test --policy policy.yaml --at 2027-01-01T00:00:00Z --all"
+    )]
+    Test {
+        #[command(flatten)]
+        suite: SuiteArgs,
+        /// Print the fixtures that pass too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show which fixtures and writes two policies treat differently.
+    #[command(
+        after_help = "Writes are screened without a calibration or earlier writes: every mail, host and account is new, and there is no campaign and no p. Labels of parents are known as far as the files hold them. Prints no content. Exit status 0 whatever differs.\n\nExamples:\n  memsluice policy diff policy.yaml candidate.yaml\n  memsluice policy diff policy.yaml candidate.yaml --writes writes.jsonl --output json | jq 'select(.verdict)'"
+    )]
+    Diff(DiffArgs),
+    /// Time the rulings on the fixtures.
+    #[command(after_help = "Example:\n  memsluice policy bench --policy topology/policy.yaml")]
+    Bench {
+        #[command(flatten)]
+        suite: SuiteArgs,
+        /// Rulings a fixture
+        #[arg(long, default_value_t = 20_000)]
+        rounds: u32,
+    },
+}
+
+/// A policy with its fixtures, at a time.
+#[derive(Debug, Args)]
+struct SuiteArgs {
+    /// Policy file [default: the embedded sample]
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Fixtures [default: NAME.fixtures.yaml beside the policy, if it is there]
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    fixtures: Option<PathBuf>,
+    /// Record time of the writes, RFC 3339 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Millis>,
+    /// How the results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+#[derive(Debug, Args)]
+struct DiffArgs {
+    /// Policy in force
+    old: PathBuf,
+    /// Policy of the change
+    new: PathBuf,
+    /// JSONL files of writes, in order
+    #[arg(long, value_name = "FILE")]
+    writes: Vec<PathBuf>,
+    /// Configuration file, for the encoder's dimension [default: ./memsluice.yaml if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Record time of the fixtures, RFC 3339 [default: now]; writes have their own
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Millis>,
+    /// How the results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+fn time(text: &str) -> std::result::Result<Millis, String> {
+    parse_rfc3339(text).ok_or_else(|| "a time is written 2026-11-30T02:00:00Z".to_owned())
+}
+
+pub(super) fn run(args: &PolicyArgs) -> Result<()> {
+    match &args.command {
+        Which::Lint(args) => lint(args),
+        Which::Test { suite, all } => test(suite, *all),
+        Which::Diff(args) => diff(args),
+        Which::Bench { suite, rounds } => bench(suite, *rounds),
+    }
+}
+
+impl SuiteArgs {
+    fn load(&self) -> Result<Suite> {
+        match &self.policy {
+            Some(policy) => Suite::load(policy, self.fixtures.as_deref()),
+            None => Suite::sample(),
+        }
+    }
+
+    fn at(&self) -> Millis {
+        self.at.unwrap_or_else(wall_millis)
+    }
+}
+
+fn lint(args: &SuiteArgs) -> Result<()> {
+    let suite = args.load()?;
+    let notes = suite.lint(args.at());
+    for n in &notes {
+        match args.output {
+            Format::Json => out::json(n)?,
+            Format::Table => note(n)?,
+        }
+    }
+    let errors = notes.iter().filter(|n| n.level == Level::Error).count();
+    if args.output == Format::Table {
+        let (warnings, hash) = (notes.len() - errors, suite.policy.hash());
+        out::line(&format!("policy {hash}: {errors} errors, {warnings} warnings, {} fixtures", suite.len()))?;
+    }
+    if errors == 0 {
+        return Ok(());
+    }
+    Err(Error::new(Code::PolicyInvalid, format!("lint found {errors} errors")))
+}
+
+fn note(n: &Note) -> Result<()> {
+    let word = if n.level == Level::Error { "ERROR" } else { "warning" };
+    out::line(&format!("{word:<8} {:<28} {}", n.rule, n.what))
+}
+
+fn test(args: &SuiteArgs, all: bool) -> Result<()> {
+    let suite = args.load()?;
+    let checked = suite.test(args.at());
+    for c in checked.iter().filter(|c| all || !c.passed) {
+        match args.output {
+            Format::Json => out::json(c)?,
+            Format::Table => fixture(c)?,
+        }
+    }
+    let failed = checked.iter().filter(|c| !c.passed).count();
+    if args.output == Format::Table {
+        out::line(&format!("{} of {} fixtures pass", checked.len() - failed, checked.len()))?;
+    }
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(Error::new(Code::PolicyInvalid, format!("{failed} of {} fixtures fail", checked.len())))
+}
+
+fn fixture(c: &Checked) -> Result<()> {
+    let word = if c.passed { "ok" } else { "FAILED" };
+    let takes = if c.takes { "takes it" } else { "does not take it" };
+    let wanted = c.wanted.map_or(String::new(), |v| format!(", wanted {}", v.as_str()));
+    out::line(&format!(
+        "{word:<8} {:<28} {} {}: the rule {takes}; {}{wanted}",
+        c.rule,
+        c.kind.as_str(),
+        c.number,
+        said(&c.said)
+    ))
+}
+
+fn said(s: &Said) -> String {
+    let by = s.rule.as_ref().map_or(String::new(), |r| format!(" by {r}"));
+    let shadow = if s.shadow.is_empty() { String::new() } else { format!(", in shadow {}", s.shadow.join(" ")) };
+    let until = s.expires_at.as_ref().map_or(String::new(), |e| format!(", until {e}"));
+    format!("{}{by}{shadow}, origin {}{until}", s.verdict.as_str(), s.origin)
+}
+
+fn diff(args: &DiffArgs) -> Result<()> {
+    let (old, new) = (Suite::load(&args.old, None)?, Suite::load(&args.new, None)?);
+    let mut tally = Tally::default();
+    for c in old.compare(&new, args.at.unwrap_or_else(wall_millis)) {
+        tally.add(&c, args.output)?;
+    }
+    let fixtures = std::mem::take(&mut tally.changed);
+    let mut sides = [Side::new(&old.policy), Side::new(&new.policy)];
+    let rules = Rules {
+        max_bytes: usize::MAX,
+        dimension: Config::load(args.config.as_deref())?.encoder.dimension,
+        units: None,
+    };
+    let mut lines = Lines::new(Role::MemoryWrites, 1, &args.writes);
+    while let Some(record) = lines.next_record()? {
+        let Ok(write) = decode::write(&record, &rules) else {
+            tally.unread += 1;
+            continue;
+        };
+        tally.writes += 1;
+        let [before, after] = sides.each_mut().map(|side| side.rule(&write, record.at.timestamp));
+        let what = format!("{}/{}@{}", write.boundary, write.record_id, record.at.offset);
+        if let Some(c) = change(&what, &before, &after) {
+            tally.add(&c, args.output)?;
+        }
+    }
+    if args.output == Format::Json {
+        return Ok(());
+    }
+    out::line(&format!("policy {} to {}", old.policy.hash(), new.policy.hash()))?;
+    out::line(&format!("{fixtures} rulings on {} fixtures differ", old.len() + new.len()))?;
+    if args.writes.is_empty() {
+        return Ok(());
+    }
+    tally.moves.iter().try_for_each(|(from_to, n)| out::line(&format!("{n:>8} {from_to}")))?;
+    out::line(&format!("{} of {} writes differ, {} can't be decoded", tally.changed, tally.writes, tally.unread))
+}
+
+/// What a diff counts.
+#[derive(Debug, Default)]
+struct Tally {
+    changed: u64,
+    writes: u64,
+    unread: u64,
+    moves: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, c: &Change, output: Format) -> Result<()> {
+        self.changed += 1;
+        let from_to = format!("{} to {}", c.old.verdict.as_str(), c.new.verdict.as_str());
+        *self.moves.entry(from_to).or_default() += u64::from(!c.what.starts_with("fixture "));
+        if output == Format::Json {
+            return out::json(c);
+        }
+        let word = if c.verdict { "VERDICT" } else { "other" };
+        out::line(&format!("{word:<8} {}", c.what))?;
+        out::line(&format!("    old  {}", said(&c.old)))?;
+        out::line(&format!("    new  {}", said(&c.new)))
+    }
+}
+
+/// A policy over a file, with the labels that it gives.
+#[derive(Debug)]
+struct Side<'a> {
+    policy: &'a Policy,
+    labels: BTreeMap<String, Labels>,
+}
+
+impl<'a> Side<'a> {
+    fn new(policy: &'a Policy) -> Self {
+        Self { policy, labels: BTreeMap::new() }
+    }
+
+    fn rule(&mut self, write: &Write, at: Millis) -> Ruling {
+        let topic = Role::MemoryWrites.as_str();
+        let labels = self.labels.entry(write.boundary.as_str().to_owned()).or_default();
+        let parents = labels.known(&write.derived_from);
+        let origin = self.policy.rule(topic, write, at).origin;
+        let facts = Facts { parents: &parents, screen: signals(write, origin), ..Facts::default() };
+        labels.note(&write.record_id, self.policy.label(topic, write, &parents));
+        self.policy.judge(topic, write, at, &facts)
+    }
+}
+
+/// What the text alone says.
+fn signals(write: &Write, origin: Origin) -> Option<Signals> {
+    if write.op == Op::Delete {
+        return None;
+    }
+    let outside = matches!(origin, Origin::External | Origin::Retrieved);
+    let floors = if outside { Floors::EXTERNAL } else { Floors::STUDY };
+    let features = Features::of(&write.content);
+    let (scored, _) = features.score(None, &Fitted::default(), |_| false, floors.c, []);
+    let found = judge(&scored, &floors, None, false).floors;
+    let payload = scored.payload;
+    Some(Signals::new(payload.classes.names(), found, payload.unseen_sinks, features.hidden.count))
+}
+
+/// Cost of the rulings of a policy.
+#[derive(Debug, serde::Serialize)]
+struct Cost {
+    policy: String,
+    rules: usize,
+    rulings: u64,
+    nanos_a_ruling: u64,
+}
+
+fn bench(args: &SuiteArgs, rounds: u32) -> Result<()> {
+    let suite = args.load()?;
+    let at = args.at();
+    let since = monotonic();
+    let rulings = suite.repeat(at, rounds);
+    let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let cost = Cost {
+        policy: suite.policy.hash().to_owned(),
+        rules: suite.rules(),
+        rulings,
+        nanos_a_ruling: nanos / rulings.max(1),
+    };
+    match args.output {
+        Format::Json => out::json(&cost),
+        Format::Table => out::line(&format!(
+            "{} rules, {} rulings at {}: {} ns a ruling",
+            cost.rules,
+            cost.rulings,
+            rfc3339(at),
+            cost.nanos_a_ruling
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::{CLASSES, FLOORS};
+    use crate::screen::{FAMILIES, patterns};
+
+    /// The names that a policy may use are those that the screen gives.
+    #[test]
+    fn policy_conditions_name_what_the_screen_finds() {
+        let classes: Vec<&str> = patterns().into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(classes, CLASSES);
+        assert_eq!(FAMILIES[..4], FLOORS);
+    }
+}
