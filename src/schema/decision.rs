@@ -246,7 +246,7 @@ pub struct RetractionFacts {
 pub struct PolicyFacts {
     /// Rule that decided; null when none matched.
     pub rule: Option<String>,
-    /// Rules in shadow mode that would have held it.
+    /// Rules in shadow mode that would have held or shortened it.
     pub shadow: Vec<String>,
 }
 
