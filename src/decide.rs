@@ -43,6 +43,7 @@ pub fn decide(
     let mut outcome = Outcome { verdict: ruling.verdict, reasons: Vec::new(), flags: Vec::new() };
     if ruling.verdict != Verdict::Allow {
         outcome.reasons.push(policy::reason(ruling).into_owned());
+        outcome.reasons.extend(ruling.missing.iter().map(|field| format!("provenance:{field}")));
     }
     // Nothing removes parts of a record, so a reader would see what the rule takes away.
     if ruling.verdict == Verdict::Redact {
@@ -93,6 +94,7 @@ mod tests {
             basis: "topic",
             may_embed: true,
             expires_at: None,
+            missing: vec![],
         }
     }
 
@@ -139,6 +141,14 @@ mod tests {
 
     fn posture(kind: PostureKind) -> Posture {
         Posture { on_error: kind, on_truncation: kind, hold_deadline: std::time::Duration::ZERO }
+    }
+
+    /// Every field that lacks is a reason of its own.
+    #[test]
+    fn missing_provenance_is_named_field_by_field() {
+        let lacking = Ruling { missing: vec!["origin", "written_by"], ..ruling(Verdict::Block) };
+        let o = decide(&lacking, None, None, Embedding::Whole, &posture(PostureKind::PassMarked));
+        assert_eq!(o.reasons, ["policy:r", "provenance:origin", "provenance:written_by"]);
     }
 
     #[test]

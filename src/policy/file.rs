@@ -12,6 +12,9 @@ use crate::error::{Code, Error, Result};
 use crate::schema::Origin;
 use crate::topology::Role;
 
+/// Reason codes that no rule may have.
+const GATES: [&str; 2] = [super::CROSS_BOUNDARY, super::PROVENANCE_MISSING];
+
 const SAMPLE: &str = include_str!("../../topology/policy.yaml");
 
 /// A checked policy.
@@ -24,6 +27,7 @@ pub struct Policy {
     untrusted: Vec<Origin>,
     principals: BTreeMap<String, Pattern>,
     tools: Vec<String>,
+    strict: Vec<Pattern>,
     rules: Vec<Ready>,
     late: bool,
     hash: String,
@@ -63,7 +67,9 @@ impl Policy {
         }
         let mut names = BTreeSet::new();
         for rule in &file.rules {
-            if !crate::schema::valid_part(&rule.name) || !names.insert(&rule.name) || rule.name == super::CROSS_BOUNDARY
+            if !crate::schema::valid_part(&rule.name)
+                || !names.insert(&rule.name)
+                || GATES.contains(&rule.name.as_str())
             {
                 return Err(Error::new(
                     Code::PolicyInvalid,
@@ -75,12 +81,17 @@ impl Policy {
         if let Some(other) = named.into_iter().find(|r| !names.contains(r)) {
             return Err(invalid(format!("tenant_modes names '{other}', which is no rule")));
         }
+        let declared = file.trust.get(Role::MemoryWrites.as_str()).is_some_and(|t| !t.origins.is_empty());
+        if !file.strict.is_empty() && !declared {
+            return Err(invalid("strict: the producers of memory-writes may declare no origin".to_owned()));
+        }
         let modes = &file.tenant_modes;
         let rules: Vec<Ready> = file.rules.into_iter().map(|r| Ready::new(r, modes)).collect::<Result<_>>()?;
         let principal = |(topic, t): (&String, &Trust)| Some((topic.clone(), Pattern::new(t.principal.as_deref()?)));
         let policy = Self {
             principals: file.trust.iter().filter_map(principal).collect(),
             tools: file.tools,
+            strict: file.strict.iter().map(|s| Pattern::new(s)).collect(),
             late: rules.iter().any(Ready::is_late),
             ttl_default: millis(&file.ttl.default, "ttl.default")?,
             ttl_cap: millis(&file.ttl.cap, "ttl.cap")?,
@@ -91,6 +102,11 @@ impl Policy {
             hash: hex::encode(&Sha256::digest(normal)[..8]),
         };
         Ok(policy)
+    }
+
+    /// Whether a boundary takes no write without its provenance.
+    pub(super) fn is_strict(&self, boundary: &str) -> bool {
+        self.strict.iter().any(|p| p.matches(boundary))
     }
 
     /// SHA-256 of the normal form, hex, first 16 digits.

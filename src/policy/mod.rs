@@ -12,6 +12,7 @@ mod lint;
 mod model;
 mod pattern;
 mod seen;
+mod strict;
 
 pub use diff::{Change, Said, change};
 pub use elevation::{Approvals, DOMAINS, Support, action, independent, may_act};
@@ -49,10 +50,15 @@ pub struct Ruling {
     pub may_embed: bool,
     /// When the memory ends; `None` for deletes.
     pub expires_at: Option<Millis>,
+    /// Fields of the provenance that a strict boundary asks for and the write lacks.
+    pub missing: Vec<&'static str>,
 }
 
 /// Reason code of a write for a tenant outside the producer's mapping, or made from a record of another tenant.
 pub const CROSS_BOUNDARY: &str = "cross_boundary";
+
+/// Reason code of a write into a strict boundary that doesn't say where it came from.
+pub const PROVENANCE_MISSING: &str = "provenance_missing";
 
 /// What stands before the name in a `source_ref` that names a tool.
 const TOOL_REF: &str = "tool:";
@@ -77,10 +83,16 @@ impl Policy {
             basis: if trust.is_some() { "topic" } else { "none" },
             may_embed: trust.is_some_and(|t| t.may_embed),
             expires_at: (write.op != Op::Delete).then(|| self.expiry(origin, write.expires_at, at)),
+            missing: self.missing(write, origin),
         };
-        if self.is_cross(topic, write, facts) {
+        let gate = match () {
+            () if self.is_cross(topic, write, facts) => Some(CROSS_BOUNDARY),
+            () if !ruling.missing.is_empty() => Some(PROVENANCE_MISSING),
+            () => None,
+        };
+        if let Some(gate) = gate {
             ruling.verdict = Verdict::Block;
-            ruling.rule = Some(CROSS_BOUNDARY.to_owned());
+            ruling.rule = Some(gate.to_owned());
             return ruling;
         }
         self.first_match(&self.seen(topic, write, at, facts), &mut ruling);
@@ -98,10 +110,10 @@ impl Policy {
     /// the rules before it as they are.
     #[must_use]
     pub fn reaches(&self, rule: &str, topic: &str, write: &Write, at: Millis, facts: &Facts<'_>) -> bool {
-        if self.is_cross(topic, write, facts) {
+        let seen = self.seen(topic, write, at, facts);
+        if self.is_cross(topic, write, facts) || !self.missing(write, seen.origin).is_empty() {
             return false;
         }
-        let seen = self.seen(topic, write, at, facts);
         for ready in self.rules() {
             if ready.name() == rule {
                 return ready.holds(&seen);
@@ -132,6 +144,10 @@ impl Policy {
     fn is_cross(&self, topic: &str, write: &Write, facts: &Facts<'_>) -> bool {
         let tenant = write.boundary.tenant();
         !self.vouches(topic, tenant) || is_foreign(tenant, facts.parents)
+    }
+
+    fn missing(&self, write: &Write, origin: Origin) -> Vec<&'static str> {
+        if self.is_strict(write.boundary.as_str()) { strict::missing(write, origin) } else { Vec::new() }
     }
 
     fn lists_tool(&self, write: &Write) -> bool {

@@ -179,6 +179,9 @@ pub(crate) struct PolicyFile {
     /// Tools whose output is believed as far as their input is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<String>,
+    /// Patterns of the boundaries `tenant/store` into which nothing comes without its provenance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) strict: Vec<String>,
     /// Other modes for single tenants; the first entry that fits counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) tenant_modes: Vec<TenantMode>,

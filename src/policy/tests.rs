@@ -254,6 +254,30 @@ fn another_tenant_is_refused_before_any_rule() {
     assert_eq!((merged.verdict, merged.rule.as_deref()), (Verdict::Block, Some(CROSS_BOUNDARY)));
 }
 
+/// R5: into a strict boundary nothing comes without its provenance, and every field that lacks is named.
+#[test]
+fn a_strict_boundary_refuses_what_says_nothing_of_its_source() {
+    let p = policy("rules: [{ name: r, action: allow }]\nstrict: ['acme/*']");
+    let ruled = |w: &Write| p.rule(TOPIC, w, AT);
+    let whole = |origin| Write { source_ref: Some("ticket:881".to_owned()), ..write(origin) };
+    for origin in [Origin::UserInput, Origin::System, Origin::AgentGenerated, Origin::ToolOutput, Origin::Retrieved] {
+        assert_eq!(ruled(&whole(origin)).verdict, Verdict::Allow, "{origin:?}");
+        let bare = Write { source_ref: None, written_by: None, created_at: None, ..whole(origin) };
+        let ruling = ruled(&bare);
+        assert_eq!((ruling.verdict, ruling.rule.as_deref()), (Verdict::Block, Some(PROVENANCE_MISSING)));
+        let said = matches!(origin, Origin::UserInput | Origin::System);
+        let wanted = if said { &["written_by", "created_at"][..] } else { &["source_ref", "written_by", "created_at"] };
+        assert_eq!(ruling.missing, wanted, "{origin:?}");
+    }
+    assert_eq!(ruled(&whole(Origin::External)).missing, ["origin"], "no origin, or one that the topic may not declare");
+    let derived = Write { derived_from: vec!["a".to_owned()], ..write(Origin::AgentGenerated) };
+    assert_eq!(ruled(&derived).verdict, Verdict::Allow, "its parents are its source");
+    let elsewhere = Write { boundary: Boundary::new("globex", "support").unwrap(), ..whole(Origin::External) };
+    assert_eq!(ruled(&elsewhere).verdict, Verdict::Allow);
+    let by_null = Write { op: Op::Delete, written_by: None, created_at: None, ..write(Origin::External) };
+    assert_eq!(ruled(&by_null).verdict, Verdict::Block, "a null value says nothing of its source");
+}
+
 #[test]
 fn broken_rules_are_refused() {
     for (rule, words) in [
@@ -274,6 +298,7 @@ fn broken_rules_are_refused() {
     }
     for (rest, words) in [
         ("rules: [{ name: r, action: set_ttl }]", "set_ttl needs ttl"),
+        ("rules: [{ name: provenance_missing, action: allow }]", "is taken"),
         ("rules: []\ntenant_modes: [{ tenant: a, rules: [r], mode: 'off' }]", "which is no rule"),
         (
             "rules: [{ name: r, action: allow }]\ntenant_modes: [{ tenant: a, mode: 'off', expires: soon }]",

@@ -43,7 +43,7 @@ const TOPOLOGY_RULES: [&str; 32] = [
     "breaker.max_held must be",
 ];
 /// The same for loading and policy, and for both flows.
-const OTHER_RULES: [&str; 26] = [
+const OTHER_RULES: [&str; 28] = [
     "which is no input topic",
     "flow writes differs",
     "flow retrievals differs",
@@ -69,6 +69,8 @@ const OTHER_RULES: [&str; 26] = [
     "set_ttl needs ttl",
     "domains must be at least 2",
     "which is no rule",
+    "may declare no origin",
+    "rule name 'provenance_missing' is taken",
     "tenant_modes: expires is not RFC 3339",
 ];
 
