@@ -17,8 +17,10 @@ use super::{Output, size};
 use crate::clock::{Millis, monotonic};
 use crate::error::{Action, Code, Error, Result};
 use crate::schema::Headers;
-use crate::source::{GroupMetadata, refused, without_group};
+use crate::source::{GroupMetadata, is_denied, refused, without_group};
 
+/// Longest wait for the name of a topic that was refused.
+const NAME: Duration = Duration::from_millis(500);
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
 /// A drain that takes longer asks whether the transaction has failed.
@@ -228,6 +230,11 @@ impl TransactionalProducer {
         }
         let e = self.producer.begin_transaction().err()?;
         let failure = Failure::of(Call::Deliver, &e);
+        // The line that names the topic waits behind the client's other events.
+        let until = monotonic() + NAME;
+        while is_denied(failure.code) && self.producer.context().denied.get().is_none() && monotonic() < until {
+            self.producer.poll(Duration::from_millis(5));
+        }
         let topic = self.producer.context().denied.get().map_or("", String::as_str);
         (failure.abortable || failure.fatal).then(|| CommitError::naming(Call::Deliver, &e, topic))
     }
