@@ -1,6 +1,7 @@
 //! Where records go: outputs of one transaction, and the producer that commits them.
 
 mod kafka;
+mod offsets;
 mod probe;
 mod publish;
 mod transactions;
