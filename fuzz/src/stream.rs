@@ -116,7 +116,7 @@ fn readable(kind: Kind, value: &[u8]) -> bool {
         Kind::Stored => decode::<StoredValue>(value).is_ok(),
         Kind::Rolling => decode::<RollingMark>(value).is_ok(),
         Kind::RollingRow => decode::<AcceptedValue>(value).is_ok(),
-        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.slot.seq < u64::MAX)),
+        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.seq < u64::MAX)),
     }
 }
 
