@@ -15,10 +15,11 @@ use memsluice::pipeline::{Engine, EngineSettings, Registry};
 use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
-    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
-    Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
-    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts, ScreenCalibration,
-    ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
+    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, CharacterFacts, ConformalFacts, ContentFacts,
+    DeadLetterStub, Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts,
+    MemsadStatus, Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts,
+    ScreenCalibration, ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical,
+    document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -334,13 +335,15 @@ prop_compose! {
         (of, rank) in any::<(Option<u32>, Option<u32>)>(),
         c_counts in any::<bool>(),
         calibration in prop::option::of(odd()),
+        characters in prop::option::of((0_u32..20_000, 0_u32..9, 21_u32..66, 1_u32..66)
+            .prop_map(|(cost, length, of, rank)| CharacterFacts { cost, length, of, rank })),
         (classes, floors) in (prop::collection::vec(odd(), 0..3), prop::collection::vec(odd(), 0..3)),
         (form, lexicon) in (odd(), odd()),
         status in prop::sample::select(vec![ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated]),
         verdict in prop::sample::select(vec![Verdict::Allow, Verdict::Quarantine, Verdict::Block]),
     ) -> ScreenFacts {
         ScreenFacts {
-            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, status,
+            b, c, characters, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, status,
             unseen_calls, unseen_sinks, verdict,
         }
     }

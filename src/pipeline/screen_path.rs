@@ -103,7 +103,7 @@ impl Engine {
             flags.push("hidden_characters".to_owned());
         }
         Ok(Some(Screened {
-            facts: facts(&scored, features, &finding, standing),
+            facts: facts(&scored, features, calibration.as_deref(), &finding, standing),
             flags,
             hidden: features.hidden.decoded.clone(),
             cut: features.cut,
@@ -235,8 +235,15 @@ fn grouped(finding: &Finding, campaign: &Campaign) -> BTreeSet<usize> {
     of("campaign", &campaign.campaign).into_iter().chain(duplicates).collect()
 }
 
-fn facts(scored: &Scored, features: &Features, finding: &Finding, how: How) -> ScreenFacts {
+fn facts(
+    scored: &Scored,
+    features: &Features,
+    calibration: Option<&Screening>,
+    finding: &Finding,
+    how: How,
+) -> ScreenFacts {
     ScreenFacts {
+        characters: calibration.and_then(|c| c.characters.rank(&features.grams)),
         b: scored.b,
         c: scored.c,
         c_counts: how.c_counts,

@@ -30,12 +30,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Of a record.
+    /// Of a record; `text` is its text in normal form.
     #[must_use]
-    pub fn of(keyed: &Keyed<'_>) -> Self {
-        let text = norm(keyed.text);
+    pub fn of(keyed: &Keyed<'_>, text: &str) -> Self {
         let key = keyed.key.map(norm);
-        let mut all = shingles(&text);
+        let mut all = shingles(text);
         all.cut(KEPT);
         let Some(key) = key else {
             return Self { value: all, text: None, key: None };
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     fn trace(text: &str) -> Trace {
-        Trace::of(&Keyed::of(text))
+        Trace::of(&Keyed::of(text), &norm(text))
     }
 
     fn against(text: &str, earlier: &[&str], fitted: &Hashes) -> Campaign {
