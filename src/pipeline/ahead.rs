@@ -1,6 +1,7 @@
 //! Threads that read texts for the screen before their records' turn comes. What they find depends on the text alone;
 //! a text that none has read yet is read in its turn.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -9,8 +10,11 @@ use crate::decode::Write;
 use crate::error::{Code, Error, Result};
 use crate::screen::Features;
 
-/// Texts that wait at most; what comes on top is read in its turn.
-const WAITING: usize = 4096;
+/// Bytes of texts that wait or were read; what comes on top is read in its turn. What is kept of a text is up to five
+/// times its size.
+const AHEAD: usize = 4 << 20;
+/// Texts that wait at most.
+const WAITING: usize = 8192;
 /// Threads at most: the ordered work of a record takes longer than a third of reading its text.
 const THREADS: usize = 3;
 
@@ -19,11 +23,25 @@ const THREADS: usize = 3;
 pub struct Admitted {
     pub(super) write: Write,
     features: OnceLock<Features>,
+    charge: OnceLock<Charge>,
+}
+
+/// Bytes that a write takes of what may be read ahead, until it is gone.
+#[derive(Debug)]
+struct Charge {
+    taken: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Admitted {
     pub(super) fn new(write: Write) -> Self {
-        Self { write, features: OnceLock::new() }
+        Self { write, features: OnceLock::new(), charge: OnceLock::new() }
     }
 
     /// What the text says; read now, unless it has been.
@@ -36,6 +54,7 @@ impl Admitted {
 #[derive(Debug)]
 pub struct Ahead {
     texts: Option<Sender<Weak<Admitted>>>,
+    taken: Arc<AtomicUsize>,
 }
 
 impl Ahead {
@@ -48,14 +67,18 @@ impl Ahead {
         let threads = THREADS.min(cores - 1);
         let (texts, inbox) = bounded(WAITING);
         (0..threads).try_for_each(|i| spawn(i, inbox.clone()))?;
-        Ok(Self { texts: Some(texts).filter(|_| threads > 0) })
+        Ok(Self { texts: Some(texts).filter(|_| threads > 0), taken: Arc::default() })
     }
 
     /// Hands a write to the threads, if there is room. One that is gone by then is not read.
     pub(super) fn read(&self, admitted: &Arc<Admitted>) {
-        if let Some(texts) = &self.texts {
-            drop(texts.try_send(Arc::downgrade(admitted)));
-        }
+        let bytes = admitted.write.content.len();
+        let Some(texts) = self.texts.as_ref().filter(|_| self.taken.load(Ordering::Relaxed) + bytes <= AHEAD) else {
+            return;
+        };
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        admitted.charge.get_or_init(|| Charge { taken: self.taken.clone(), bytes });
+        drop(texts.try_send(Arc::downgrade(admitted)));
     }
 }
 

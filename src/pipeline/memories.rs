@@ -23,7 +23,7 @@ use crate::topology::{Form, MemsadMode, Role, Statistic, Switch};
 /// Numbers of queries and writes up to here.
 const MAX_SEQ: u64 = 1 << 53;
 /// Slots of accepted writes up to here.
-const MAX_SLOTS: u64 = 1 << 20;
+const MAX_SLOTS: u64 = 100_000;
 
 /// What is held ready.
 #[derive(Debug, Default)]

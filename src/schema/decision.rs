@@ -213,7 +213,9 @@ pub struct ScreenFacts {
     pub c_counts: bool,
     /// `scope@version` of the calibration; null when none applies.
     pub calibration: Option<String>,
-    /// Its characters; null without a calibration that has them.
+    /// Its characters; absent without a calibration that has them. Decisions of earlier programs have no such field,
+    /// and their hashes hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub characters: Option<CharacterFacts>,
     /// Classes of wording.
     pub classes: Vec<String>,

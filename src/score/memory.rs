@@ -164,12 +164,20 @@ impl Memory {
         }
         let mut ended: Vec<u64> = self.entries.iter().filter(|e| e.expires <= now).map(|e| e.seq).collect();
         ended.sort_unstable();
-        let left = ended.into_iter().filter_map(|s| self.remove(window, s)).collect();
+        let left = ended.into_iter().filter_map(|s| self.take_out(window, s)).collect();
+        self.refill(window);
         self.ends = self.entries.iter().map(|e| e.expires).min().unwrap_or(Millis::MAX);
         left
     }
 
     fn remove(&mut self, window: &Window, seq: u64) -> Option<u64> {
+        let slot = self.take_out(window, seq);
+        self.refill(window);
+        slot
+    }
+
+    /// Takes an entry out, also out of the lists, which may be short then.
+    fn take_out(&mut self, window: &Window, seq: u64) -> Option<u64> {
         if self.version.is_some() {
             self.sync(window);
         }
@@ -183,21 +191,18 @@ impl Memory {
             self.by_record.remove(&gone.record);
         }
         self.free.insert(gone.slot);
-        self.unlist(window, seq);
+        for list in &mut self.lists {
+            list.nearest.retain(|(_, s)| *s != seq);
+        }
         Some(gone.slot)
     }
 
-    /// Takes an entry that has left out of the lists.
-    fn unlist(&mut self, window: &Window, seq: u64) {
+    /// Searches again for queries whose lists are short.
+    fn refill(&mut self, window: &Window) {
         let least = K.min(self.entries.len());
         let Self { rows, entries, lists, .. } = self;
-        for (list, query) in lists.iter_mut().zip(window.rows()) {
-            let Some(at) = list.nearest.iter().position(|(_, s)| *s == seq) else { continue };
-            list.nearest.remove(at);
-            if list.nearest.len() < least {
-                list.nearest = search(rows, entries, &query.vector);
-            }
-        }
+        let short = lists.iter_mut().zip(window.rows()).filter(|(list, _)| list.nearest.len() < least);
+        short.for_each(|(list, query)| list.nearest = search(rows, entries, &query.vector));
     }
 
     /// Brings the lists to a window; those of queries that stay are kept.

@@ -316,16 +316,17 @@ impl Transactions for TransactionalProducer {
     }
 
     fn send_offsets(&mut self, offsets: &[InputOffset], group: &Arc<GroupMetadata>) -> Outcome<()> {
-        let Some(thread) = &self.offsets else {
+        let deadline = self.deadline();
+        let rest = || deadline.saturating_duration_since(monotonic()).max(Duration::from_millis(100));
+        let Some(thread) = &mut self.offsets else {
             return Ok(());
         };
         let mut list = TopicPartitionList::new();
         for o in offsets {
             drop(list.add_partition_offset(&o.topic, o.partition, Offset::Offset(o.next)));
         }
-        let deadline = self.deadline();
         loop {
-            let Some(result) = thread.send(list.clone(), group.clone(), self.rest()) else {
+            let Some(result) = thread.send(list.clone(), group.clone(), rest()) else {
                 return Err(CommitError::abandoned(Call::Offsets));
             };
             let Err(e) = result else {
@@ -351,6 +352,9 @@ impl Transactions for TransactionalProducer {
         self.opened = None;
         if !self.transactional {
             return Ok(());
+        }
+        if self.offsets.as_ref().is_some_and(OffsetsThread::is_abandoned) {
+            return Err(CommitError::abandoned(Call::Abort));
         }
         // Outstanding deliveries are served by this thread only, so the call is resumed in small steps.
         let deadline = monotonic() + CALL;

@@ -21,8 +21,8 @@ const PROPOSED: usize = 8;
 /// Fewest rows for which an index is kept; below, the CPU kernel scans.
 const FROM: usize = 1000;
 
-/// Indexes kept, vectors in all.
-const HELD: usize = 4_000_000;
+/// Indexes kept, vectors in all: at d = 384 half a gigabyte.
+const HELD: usize = 300_000;
 
 /// Lists of an [`Structure::Ivf`] index.
 const LISTS: usize = 256;
