@@ -18,7 +18,8 @@ use memsluice::schema::{
     Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
     Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
     Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts, ScreenCalibration,
-    ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
+    ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail, Tally, Verdict, Versions, WindowFacts, canonical,
+    document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -328,6 +329,18 @@ fn memsad() -> impl Strategy<Value = MemsadFacts> {
 }
 
 prop_compose! {
+    fn share()(
+        counts in prop::collection::vec(any::<u32>(), 4),
+        alarm in prop::option::of(odd()),
+        of in odd(),
+        (based, raised) in any::<(bool, bool)>(),
+    ) -> ShareFacts {
+        let tally = |i: usize| Tally { hits: counts[i], n: counts[i + 1] };
+        ShareFacts { alarm, base: based.then(|| tally(0)), block: tally(2), of, raised }
+    }
+}
+
+prop_compose! {
     fn screen()(
         (b, hidden, j, unseen_calls, unseen_sinks) in any::<(u32, u32, u32, u32, u32)>(),
         (c, d, p) in (0..=1_u64 << 53, 0..=1_u64 << 53, 0..=1_u64 << 53),
@@ -338,9 +351,10 @@ prop_compose! {
         (form, lexicon) in (odd(), odd()),
         status in prop::sample::select(vec![ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated]),
         verdict in prop::sample::select(vec![Verdict::Allow, Verdict::Quarantine, Verdict::Block]),
+        share in prop::option::of(share()),
     ) -> ScreenFacts {
         ScreenFacts {
-            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, status,
+            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, share, status,
             unseen_calls, unseen_sinks, verdict,
         }
     }

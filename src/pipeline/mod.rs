@@ -15,6 +15,7 @@ mod repartition;
 mod retrieval_path;
 mod rolling_path;
 mod screen_path;
+mod share_path;
 mod sources;
 mod summary;
 mod task;

@@ -243,6 +243,7 @@ fn facts(scored: &Scored, features: &Features, finding: &Finding, how: How) -> S
         of: how.rank.map(|r| r.of),
         p: scored.payload.micro(),
         rank: how.rank.map(|r| r.count),
+        share: None,
         status: how.status,
         unseen_calls: scored.payload.unseen_calls,
         unseen_sinks: scored.payload.unseen_sinks,

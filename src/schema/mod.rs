@@ -33,8 +33,8 @@ pub use broadcast::{
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
     Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts,
-    MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict,
-    Versions, WindowFacts, canonical,
+    MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail,
+    Tally, Verdict, Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};

@@ -25,7 +25,7 @@ pub use conformal::{Conformal, Fitted, MOST_ROWS, Row, fewest, level_units, most
 pub use drift::Distance;
 pub use hardened::{Against, Scored, assess_hardened, score};
 pub use history::History;
-pub use interval::clopper_pearson;
+pub use interval::{clopper_pearson, clopper_pearson_at};
 pub use keys::{Keys, Tag, tag};
 pub use memory::{K, Memory, Stored, StoredValue};
 pub use memsad::{OTHER_ENCODER, OTHER_FORM, Scores, Settings, assess};

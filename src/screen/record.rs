@@ -9,7 +9,7 @@ use super::conformal::{Conformal, LEAST, MOST, Rank, Row};
 use super::normal::{Form, Hashes};
 use super::{Fitted, LEXICON};
 use crate::error::{Code, Error, Result};
-use crate::schema::ScreenCalibration;
+use crate::schema::{ScreenCalibration, Tally};
 
 /// Accepted writes from which a form of record is known, and C counts for it.
 const KNOWN: u32 = 100;
@@ -34,6 +34,8 @@ pub struct Screening {
     pub lexicon: String,
     /// What trusted writes contain.
     pub fitted: Fitted,
+    /// Newer trusted writes, and those that reach a floor.
+    pub share: Tally,
     groups: BTreeMap<(Option<String>, Form), Group>,
 }
 
@@ -66,8 +68,12 @@ impl Screening {
         if rows != record.n as usize || rows > MOST {
             return Err(invalid("a number of rows that can't be"));
         }
+        let share = Tally { hits: record.held.flagged, n: record.held.n };
+        if share.hits > share.n {
+            return Err(invalid("a share above one"));
+        }
         let name = format!("{}@{}", record.scope, record.version);
-        Ok(Self { name, encoder: record.encoder.clone(), lexicon: record.lexicon.clone(), fitted, groups })
+        Ok(Self { name, encoder: record.encoder.clone(), lexicon: record.lexicon.clone(), fitted, share, groups })
     }
 
     /// Whether it was made with this lexicon and encoder.

@@ -546,6 +546,7 @@ impl Bench {
             Kind::Stored,
             Kind::Rolling,
             Kind::RollingRow,
+            Kind::FloorShare,
             Kind::Session,
             Kind::SessionExpiry,
             Kind::Circuit,
