@@ -181,7 +181,7 @@ pub fn run(
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let repartition = repartition(setup, &client, &options)?;
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
-    let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
+    let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology, false)?;
     let registry = registry(whole);
     let (budget, heartbeat) = (Budget::default(), Heartbeat::default());
     heartbeat.beat();
@@ -313,7 +313,7 @@ fn whole(setup: &Setup, role: Role) -> Result<Vec<BroadcastRecord>> {
     source::connect(&client)?;
     let mut only = setup.topology.as_ref().clone();
     only.main.broadcast = vec![role];
-    BroadcastReader::start(&client, &only).map(|(_, whole)| whole)
+    BroadcastReader::start(&client, &only, true).map(|(_, whole)| whole)
 }
 
 /// Puts a version of a calibration in force; `what` is `memsad/<scope>` or `screen/<scope>`.

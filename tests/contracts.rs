@@ -15,11 +15,11 @@ use memsluice::pipeline::{Engine, EngineSettings, Registry};
 use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
-    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
-    Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
-    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts, ScreenCalibration,
-    ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail, Tally, Verdict, Versions, WindowFacts, canonical,
-    document, names,
+    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, Copied,
+    DeadLetterStub, Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts,
+    MemsadStatus, Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts,
+    ScreenCalibration, ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail, Tally, Verdict, Versions, WindowFacts,
+    canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -377,6 +377,7 @@ prop_compose! {
                 rolling: present[3].then(|| RollingFacts {
                     before: present[4].then(|| number(1)),
                     calibration: t(5),
+                    copy: if present[1] { Copied::Published } else { Copied::TooLarge },
                     drift: numbers[1],
                     ks: 1,
                     ks_new: u32::MAX,

@@ -1,6 +1,7 @@
 //! All stages in order, and the one place where order is decided.
 
 mod commit;
+mod copy_path;
 #[cfg(test)]
 mod crash_matrix;
 mod engine;

@@ -20,7 +20,7 @@ mod source_stamp;
 mod vector;
 mod write;
 
-pub use activation::{Activation, RollingFacts};
+pub use activation::{Activation, Copied, RollingFacts};
 pub use attack::{
     Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Evidence, FindingInfo, Metadata, NamedValue, Observation,
     ObservedAnomaly, Product, Unmapped,

@@ -45,11 +45,13 @@ pub enum Kind {
     RollingRow = 19,
     /// How many of a boundary's screened writes reach a floor: the open block, and what it is compared with.
     FloorShare = 20,
+    /// Which rolling calibrations of a boundary the topic has copies of.
+    RollingCopies = 21,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 18] = [
+    pub const LOGGED: [Kind; 19] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::Rolling,
         Kind::RollingRow,
         Kind::FloorShare,
+        Kind::RollingCopies,
     ];
 
     /// Name in commands.
@@ -94,6 +97,7 @@ impl Kind {
             Kind::Rolling => "rolling",
             Kind::RollingRow => "rolling-row",
             Kind::FloorShare => "floor-share",
+            Kind::RollingCopies => "rolling-copies",
         }
     }
 
@@ -107,7 +111,8 @@ impl Kind {
             | Kind::Circuit
             | Kind::Window
             | Kind::Rolling
-            | Kind::FloorShare => (1, false, 0),
+            | Kind::FloorShare
+            | Kind::RollingCopies => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
             Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored | Kind::RollingRow => {
                 (1, true, 0)
@@ -121,7 +126,7 @@ impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::FloorShare as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::RollingCopies as u8).contains(&byte)
     }
 }
 
@@ -208,7 +213,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 16] = [
+        let cases: [Case; 17] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -225,6 +230,7 @@ mod tests {
             (Kind::Rolling, &["acme/support"], None, &[]),
             (Kind::RollingRow, &["acme/support"], Some(7), &[]),
             (Kind::FloorShare, &["acme/support"], None, &[]),
+            (Kind::RollingCopies, &["acme/support"], None, &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);

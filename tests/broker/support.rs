@@ -547,6 +547,7 @@ impl Bench {
             Kind::Rolling,
             Kind::RollingRow,
             Kind::FloorShare,
+            Kind::RollingCopies,
             Kind::Session,
             Kind::SessionExpiry,
             Kind::Circuit,

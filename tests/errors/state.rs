@@ -3,13 +3,12 @@
 
 use memsluice::config::Backend;
 use memsluice::error::Code;
-use memsluice::schema::{Tally, Vector};
+use memsluice::schema::Vector;
 use memsluice::score::{AcceptedValue, Keys, QueryValue, RollingMark, WindowMark};
-use memsluice::screen::ShareMark;
 use memsluice::state::{Change, Kind, encode, key};
 use memsluice::topology::Role;
 
-use crate::support::{Bench, DIMENSION, KEY, Line, fetched, partition, valid_retrieval, valid_write};
+use crate::support::{Bench, DIMENSION, KEY, Line, fetched, partition, valid_retrieval};
 
 /// A session of counts `n` and `hits`, in the format of state values.
 fn session(n: u8, hits: u8) -> Vec<u8> {
@@ -72,13 +71,4 @@ fn impossible_state_is_refused() {
     for (what, changes) in broken {
         assert_eq!(taken(&bench, changes), Some(Code::StateFormat), "{what}");
     }
-    let share = |hits: u32| {
-        let mark = ShareMark { open: Tally { hits, n: 9 }, ..ShareMark::default() };
-        vec![(key(Kind::FloorShare, partition(), &[KEY], None, &[]), Some(encode(&mark)))]
-    };
-    let written = |hits: u32| {
-        let record = fetched(Role::MemoryWrites, Some(valid_write().to_string().into_bytes()));
-        Line::over(&bench, share(hits)).take(record).err().map(|e| e.code())
-    };
-    assert_eq!((written(9), written(10)), (None, Some(Code::StateFormat)), "more hits than writes");
 }

@@ -1,8 +1,10 @@
 //! The share of writes that reach a floor: what raises an alarm, how often, and what the decisions say about it.
 
+use memsluice::error::Code;
 use memsluice::schema::{Control, ScreenCalibration, ShareFacts, Tally};
 use memsluice::score::clopper_pearson;
-use memsluice::screen::BLOCK;
+use memsluice::screen::{BLOCK, ShareMark};
+use memsluice::state::{encode, key};
 
 use super::*;
 
@@ -150,4 +152,23 @@ fn a_restart_changes_no_alarm() {
         126,
         "125 held, one alarm"
     );
+}
+
+/// Counts that nobody has written are refused.
+#[test]
+fn impossible_counts_are_refused() {
+    let mut line = line(MemsadMode::Enforce);
+    let mut written = |hits: u32| {
+        let mark = ShareMark { open: Tally { hits, n: 9 }, ..ShareMark::default() };
+        line.state.put(key(Kind::FloorShare, 0, &["acme/support"], None, &[]), encode(&mark));
+        let value = json!({"tenant": "acme", "store": "support", "record_id": "m-1", "op": "create", "content": QUIET});
+        let at = At { generation: 0, role: Role::MemoryWrites, partition: 0, offset: 1, timestamp: line.now };
+        let value = Some(serde_json::to_vec(&value).unwrap());
+        let fetched = Fetched { at, key: Some(b"acme/support".to_vec()), value, headers: Vec::new() };
+        let (pending, _) = line.engine.admit(fetched);
+        let embedded = Some(Ok(Encoded::given(vector(QUIET))));
+        let done = line.engine.finish(pending, embedded, &mut line.unit, &mut line.state, &line.registry);
+        done.err().map(|e| e.code())
+    };
+    assert_eq!((written(9), written(10)), (None, Some(Code::StateFormat)), "more hits than writes");
 }
