@@ -40,9 +40,9 @@ impl Engine {
             encoder: &self.memsad.encoder,
             as_of: rfc3339(mark.stepped),
         };
-        // A step has rows and queries; without them there is nothing to copy.
+        // The window of a step holds queries.
         let Some(value) = copy_of(input).ok().and_then(|record| serde_json::to_vec(&record).ok()) else {
-            return Ok((Copied::Recent, Vec::new()));
+            return Ok((Copied::TooSmall, Vec::new()));
         };
         let copy = record(b, mark.version, Some(value));
         if copy.bytes() > self.topology.main.limits.max_output_bytes {

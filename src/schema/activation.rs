@@ -14,6 +14,8 @@ pub enum Copied {
     Recent,
     /// None was made: it is above `limits.max_output_bytes`.
     TooLarge,
+    /// None was made: it has fewer than two rows.
+    TooSmall,
 }
 
 /// What the stream based a rolling calibration on (`memsad.md` 1.5).

@@ -33,6 +33,12 @@ fn the_processor_needs_exactly_the_printed_rights() {
         assert!(ended.stderr.contains(&right.text), "no warning names {}: {}", right.text, ended.tail());
     }
 
+    // Nothing is copied yet, and a start asks for the right all the same.
+    let copies = format!("WRITE on topic {}calibrations", bench.prefix);
+    let rest: Vec<_> = required.iter().filter(|r| r.text != copies).cloned().collect();
+    bench.give("processor", &rest);
+    bench.run(&access).refused(3, "access_denied", &copies);
+
     assert!(required.len() >= 15, "{required:?}");
     // No run below commits, so these inputs wait for each of them.
     bench.load_at(20, "2026-06-03T00:00:00Z");
