@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::agreement::{MetaTopic, Own};
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{
-    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, Repartition, RepartitionSettings, RunOptions,
-    Summary, Task, TaskParts,
+    Ahead, Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, Repartition, RepartitionSettings,
+    RunOptions, Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet, ScreenCalibration};
@@ -197,6 +198,7 @@ pub fn run(
     let parts = TaskParts {
         engine,
         embedder,
+        ahead: Ahead::start()?,
         state: State::new(db),
         broadcast,
         registry,
@@ -256,7 +258,12 @@ fn remake(setup: &Setup, client: &Client) -> Remake {
     let largest = setup.topology.main.limits.max_output_bytes + FRAMING;
     let sabotaged = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let id = setup.transactional_id(setup.config.instance_id());
-    Box::new(move || TransactionalProducer::start(&client, (!sabotaged).then_some(id.as_str()), timeout, largest))
+    let hangs = AtomicBool::new(setup.config.sabotage == Some(crate::config::Sabotage::OffsetsHang));
+    Box::new(move || {
+        let id = (!sabotaged).then_some(id.as_str());
+        let producer = TransactionalProducer::start(&client, id, timeout, largest)?;
+        if hangs.swap(false, Ordering::Relaxed) { producer.without_answers() } else { Ok(producer) }
+    })
 }
 
 /// A producer that may write copies of rolling calibrations: the first one may come a day after the start.

@@ -115,6 +115,7 @@ mod tests {
             c: 0,
             c_counts: true,
             calibration: None,
+            characters: None,
             classes: vec![],
             d: 0,
             floors,

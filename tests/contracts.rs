@@ -15,11 +15,11 @@ use memsluice::pipeline::{Engine, EngineSettings, Registry};
 use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
-    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, Copied,
-    DeadLetterStub, Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts,
-    MemsadStatus, Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts,
-    ScreenCalibration, ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail, Tally, Verdict, Versions, WindowFacts,
-    canonical, document, names,
+    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, CharacterFacts, ConformalFacts, ContentFacts,
+    Copied, DeadLetterStub, Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef,
+    MemsadFacts, MemsadStatus, Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review,
+    RollingFacts, ScreenCalibration, ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail, Tally, Verdict,
+    Versions, WindowFacts, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -347,6 +347,8 @@ prop_compose! {
         (of, rank) in any::<(Option<u32>, Option<u32>)>(),
         c_counts in any::<bool>(),
         calibration in prop::option::of(odd()),
+        characters in prop::option::of((0_u32..20_000, 0_u32..9, 21_u32..66, 1_u32..66)
+            .prop_map(|(cost, length, of, rank)| CharacterFacts { cost, length, of, rank })),
         (classes, floors) in (prop::collection::vec(odd(), 0..3), prop::collection::vec(odd(), 0..3)),
         (form, lexicon) in (odd(), odd()),
         status in prop::sample::select(vec![ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated]),
@@ -354,7 +356,7 @@ prop_compose! {
         share in prop::option::of(share()),
     ) -> ScreenFacts {
         ScreenFacts {
-            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, share, status,
+            b, c, characters, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, share, status,
             unseen_calls, unseen_sinks, verdict,
         }
     }

@@ -118,7 +118,7 @@ fn readable(kind: Kind, value: &[u8]) -> bool {
         Kind::RollingRow => decode::<AcceptedValue>(value).is_ok(),
         Kind::RollingCopies => decode::<Copies>(value).is_ok(),
         Kind::FloorShare => decode::<ShareMark>(value).is_ok(),
-        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.slot.seq < u64::MAX)),
+        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.seq < u64::MAX)),
     }
 }
 

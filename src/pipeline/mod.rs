@@ -1,5 +1,6 @@
 //! All stages in order, and the one place where order is decided.
 
+mod ahead;
 mod commit;
 mod copy_path;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod timed;
 mod unit;
 mod write_path;
 
+pub use ahead::{Admitted, Ahead};
 pub use commit::{Committer, Faults, Step as CommitStep};
 pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
 pub use failpoint::{Failpoint, Fault, STEPS, Side};

@@ -189,6 +189,19 @@ pub enum ScreenStatus {
     Uncalibrated,
 }
 
+/// How unusual the characters of a text are among trusted texts of like length. Reported; nothing depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CharacterFacts {
+    /// Cross-entropy of its trigrams under those of trusted texts, thousandths of a bit a character.
+    pub cost: u32,
+    /// Characters of its normal form.
+    pub length: u32,
+    /// Trusted texts of like length, and this one.
+    pub of: u32,
+    /// Those that cost at least as much, this one included.
+    pub rank: u32,
+}
+
 /// What the screen found. Scores in millionths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScreenFacts {
@@ -200,6 +213,8 @@ pub struct ScreenFacts {
     pub c_counts: bool,
     /// `scope@version` of the calibration; null when none applies.
     pub calibration: Option<String>,
+    /// Its characters; null without a calibration that has them.
+    pub characters: Option<CharacterFacts>,
     /// Classes of wording.
     pub classes: Vec<String>,
     /// Drift between key and value.

@@ -29,7 +29,7 @@ pub use hardened::{Against, Scored, assess_hardened, score};
 pub use history::History;
 pub use interval::{clopper_pearson, clopper_pearson_at};
 pub use keys::{Keys, Tag, tag};
-pub use memory::{K, Memory, Stored, StoredValue};
+pub use memory::{K, Memory, Pushed, Stored, StoredValue};
 pub use memsad::{OTHER_ENCODER, OTHER_FORM, Scores, Settings, assess};
 pub use outlier::{NEIGHBOURS, energy, knn};
 pub use plus::{

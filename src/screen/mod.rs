@@ -5,6 +5,7 @@
 //! knows. Out: P, C, B, D, J, their rank among trusted rows, and a verdict.
 
 mod campaign;
+mod characters;
 mod conformal;
 mod drift;
 mod entity;
@@ -22,6 +23,7 @@ mod source;
 mod verdict;
 
 pub use campaign::{Campaign, Earlier, KeyTokens, Trace, campaign};
+pub use characters::{Characters, Grams};
 pub use conformal::{Conformal, LEAST, MOST, Rank, Row};
 pub use drift::{Drift, drift};
 pub use entity::{Entity, EntityKind, entities};
@@ -52,6 +54,8 @@ pub struct Features {
     pub sentences: Sentences,
     /// What later writes of the source are compared with.
     pub trace: Trace,
+    /// Trigrams of its characters.
+    pub grams: Grams,
     /// D.
     pub drift: Drift,
     /// J.
@@ -70,7 +74,8 @@ impl Features {
         let cut = end < text.len();
         let text = &text[..end];
         let keyed = Keyed::of(text);
-        let trace = Trace::of(&keyed);
+        let normal = norm(text);
+        let trace = Trace::of(&keyed, &normal);
         Self {
             form: keyed.form,
             sentences: Sentences::of(text),
@@ -78,6 +83,7 @@ impl Features {
             junk: junk(text),
             hidden: hidden(text),
             cut,
+            grams: Grams::of(&normal),
             trace,
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::characters::Characters;
 use super::conformal::{Conformal, LEAST, MOST, Rank, Row};
 use super::normal::{Form, Hashes};
 use super::{Fitted, LEXICON};
@@ -36,6 +37,8 @@ pub struct Screening {
     pub fitted: Fitted,
     /// Newer trusted writes, and those that reach a floor.
     pub share: Tally,
+    /// What their characters are like.
+    pub characters: Characters,
     groups: BTreeMap<(Option<String>, Form), Group>,
 }
 
@@ -53,6 +56,10 @@ impl Screening {
         let fitted = Fitted {
             shingles: hashes(&record.shingles).ok_or_else(|| invalid("shingles that are no sorted hashes"))?,
             entities: hashes(&record.entities).ok_or_else(|| invalid("entities that are no sorted hashes"))?,
+        };
+        let characters = match &record.characters {
+            Some(c) => Characters::from_record(c).ok_or_else(|| invalid("characters that can't be"))?,
+            None => Characters::default(),
         };
         let mut groups = BTreeMap::new();
         let mut rows = 0;
@@ -73,7 +80,15 @@ impl Screening {
             return Err(invalid("a share above one"));
         }
         let name = format!("{}@{}", record.scope, record.version);
-        Ok(Self { name, encoder: record.encoder.clone(), lexicon: record.lexicon.clone(), fitted, share, groups })
+        Ok(Self {
+            name,
+            encoder: record.encoder.clone(),
+            lexicon: record.lexicon.clone(),
+            fitted,
+            share,
+            characters,
+            groups,
+        })
     }
 
     /// Whether it was made with this lexicon and encoder.

@@ -2,7 +2,7 @@
 //! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
 #![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -11,6 +11,7 @@ use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::offsets::OffsetsThread;
 use super::transactions::{CommitError, Delivered, InputOffset, Transactions};
 use super::triage::{Call, Failure, triage};
 use super::{Output, size};
@@ -102,7 +103,9 @@ impl Relayed {
 
 /// One producer, owned by the thread that makes its transactions.
 pub struct TransactionalProducer {
-    producer: BaseProducer<Context>,
+    producer: Arc<BaseProducer<Context>>,
+    /// Absent without transactions.
+    offsets: Option<OffsetsThread>,
     transactional: bool,
     timeout: Duration,
     opened: Option<Instant>,
@@ -143,11 +146,23 @@ impl TransactionalProducer {
         let producer: BaseProducer<Context> = config
             .create_with_context(Context::default())
             .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
-        let this = Self { producer, transactional: transactional_id.is_some(), timeout, opened: None };
+        let producer = Arc::new(producer);
+        let mut this =
+            Self { producer, offsets: None, transactional: transactional_id.is_some(), timeout, opened: None };
         if let Some(id) = transactional_id {
             this.fence(id)?;
+            this.offsets = Some(OffsetsThread::start(this.producer.clone(), false)?);
         }
         Ok(this)
+    }
+
+    /// Breaks it: offsets are sent and no answer comes.
+    ///
+    /// # Errors
+    /// `internal` when a thread can't start.
+    pub fn without_answers(self) -> Result<Self> {
+        let offsets = Some(OffsetsThread::start(self.producer.clone(), true)?);
+        Ok(Self { offsets, ..self })
     }
 
     fn fence(&self, id: &str) -> Result<()> {
@@ -300,17 +315,20 @@ impl Transactions for TransactionalProducer {
         }
     }
 
-    fn send_offsets(&mut self, offsets: &[InputOffset], group: &GroupMetadata) -> Outcome<()> {
-        if !self.transactional {
+    fn send_offsets(&mut self, offsets: &[InputOffset], group: &Arc<GroupMetadata>) -> Outcome<()> {
+        let Some(thread) = &self.offsets else {
             return Ok(());
-        }
+        };
         let mut list = TopicPartitionList::new();
         for o in offsets {
             drop(list.add_partition_offset(&o.topic, o.partition, Offset::Offset(o.next)));
         }
         let deadline = self.deadline();
         loop {
-            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, self.rest()) else {
+            let Some(result) = thread.send(list.clone(), group.clone(), self.rest()) else {
+                return Err(CommitError::abandoned(Call::Offsets));
+            };
+            let Err(e) = result else {
                 return Ok(());
             };
             let failed = CommitError::of(Call::Offsets, &e);

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod kafka;
+mod offsets;
 mod probe;
 mod publish;
 mod transactions;
