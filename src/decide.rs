@@ -126,6 +126,7 @@ mod tests {
             of: None,
             p: 0,
             rank: None,
+            share: None,
             status,
             unseen_calls: 0,
             unseen_sinks: 0,

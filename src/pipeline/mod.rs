@@ -2,6 +2,7 @@
 
 mod ahead;
 mod commit;
+mod copy_path;
 #[cfg(test)]
 mod crash_matrix;
 mod engine;
@@ -16,6 +17,7 @@ mod repartition;
 mod retrieval_path;
 mod rolling_path;
 mod screen_path;
+mod share_path;
 mod sources;
 mod summary;
 mod task;

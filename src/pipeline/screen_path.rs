@@ -258,6 +258,7 @@ fn facts(
         of: how.rank.map(|r| r.of),
         p: scored.payload.micro(),
         rank: how.rank.map(|r| r.count),
+        share: None,
         status: how.status,
         unseen_calls: scored.payload.unseen_calls,
         unseen_sinks: scored.payload.unseen_sinks,

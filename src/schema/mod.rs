@@ -20,7 +20,7 @@ mod source_stamp;
 mod vector;
 mod write;
 
-pub use activation::{Activation, RollingFacts};
+pub use activation::{Activation, Copied, RollingFacts};
 pub use attack::{
     Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Evidence, FindingInfo, Metadata, NamedValue, Observation,
     ObservedAnomaly, Product, Unmapped,
@@ -34,7 +34,7 @@ pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation}
 pub use decision::{
     Certificate, ChainLink, CharacterFacts, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind,
     InputRef, MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus,
-    SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical,
+    ShareFacts, SourceFacts, Tail, Tally, Verdict, Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};

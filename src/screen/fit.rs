@@ -318,11 +318,12 @@ mod tests {
     #[test]
     fn broken_records_are_refused() {
         let good = fitted(benign(60), false, 0).unwrap();
-        let broken: [fn(&mut ScreenCalibration); 6] = [
+        let broken: [fn(&mut ScreenCalibration); 7] = [
             |c| c.shingles = "AAAA".into(),
             |c| c.entities = "?".into(),
             |c| c.groups[0].form = "other".into(),
             |c| c.n += 1,
+            |c| c.held.flagged = c.held.n + 1,
             |c| c.characters.as_mut().unwrap().costs.clear(),
             |c| c.groups.push(c.groups[0].clone()),
         ];

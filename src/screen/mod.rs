@@ -18,6 +18,7 @@ mod normal;
 mod payload;
 mod record;
 mod ring;
+mod share;
 mod source;
 mod verdict;
 
@@ -35,6 +36,7 @@ pub use normal::{Form, Hashes, Keyed, is_sentence, norm, sentences, shingles};
 pub use payload::{Payload, Sentences};
 pub use record::{Group, Screening};
 pub use ring::{Entry, Ring, Slot, Standing, Written};
+pub use share::{Alarm, BLOCK, Moved, ShareMark, moved};
 pub use source::source_id;
 pub use verdict::{FAMILIES, Finding, Floors, Scored, judge};
 

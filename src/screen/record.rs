@@ -10,7 +10,7 @@ use super::conformal::{Conformal, LEAST, MOST, Rank, Row};
 use super::normal::{Form, Hashes};
 use super::{Fitted, LEXICON};
 use crate::error::{Code, Error, Result};
-use crate::schema::ScreenCalibration;
+use crate::schema::{ScreenCalibration, Tally};
 
 /// Accepted writes from which a form of record is known, and C counts for it.
 const KNOWN: u32 = 100;
@@ -35,6 +35,8 @@ pub struct Screening {
     pub lexicon: String,
     /// What trusted writes contain.
     pub fitted: Fitted,
+    /// Newer trusted writes, and those that reach a floor.
+    pub share: Tally,
     /// What their characters are like.
     pub characters: Characters,
     groups: BTreeMap<(Option<String>, Form), Group>,
@@ -73,8 +75,20 @@ impl Screening {
         if rows != record.n as usize || rows > MOST {
             return Err(invalid("a number of rows that can't be"));
         }
+        let share = Tally { hits: record.held.flagged, n: record.held.n };
+        if share.hits > share.n {
+            return Err(invalid("a share above one"));
+        }
         let name = format!("{}@{}", record.scope, record.version);
-        Ok(Self { name, encoder: record.encoder.clone(), lexicon: record.lexicon.clone(), fitted, characters, groups })
+        Ok(Self {
+            name,
+            encoder: record.encoder.clone(),
+            lexicon: record.lexicon.clone(),
+            fitted,
+            share,
+            characters,
+            groups,
+        })
     }
 
     /// Whether it was made with this lexicon and encoder.

@@ -546,6 +546,8 @@ impl Bench {
             Kind::Stored,
             Kind::Rolling,
             Kind::RollingRow,
+            Kind::FloorShare,
+            Kind::RollingCopies,
             Kind::Session,
             Kind::SessionExpiry,
             Kind::Circuit,

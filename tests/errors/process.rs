@@ -479,7 +479,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::InstanceFenced, "at a heartbeat", |_| fenced(RDKafkaApiKey::Heartbeat)),
     (Code::Internal, "the poll thread is gone", |f| {
         let mock = Mock::new();
-        let (broadcast, whole) = BroadcastReader::start(&mock.client, &mock.topology).unwrap();
+        let (broadcast, whole) = BroadcastReader::start(&mock.client, &mock.topology, false).unwrap();
         assert!(whole.is_empty());
         let mut poll = mock.poll_thread();
         poll.events = crossbeam_channel::unbounded().1;
