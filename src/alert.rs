@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::clock::Millis;
 use crate::schema::{
     Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Boundary, DecisionBody, Evidence, FindingInfo, Metadata,
-    NamedValue, Observation, ObservedAnomaly, Product, RollingFacts, Unmapped, Verdict, to_cosine,
+    NamedValue, Observation, ObservedAnomaly, Product, RollingFacts, ShareFacts, Tally, Unmapped, Verdict, to_cosine,
 };
 use crate::session::{Crossing, SprtTable};
 
@@ -229,6 +229,40 @@ pub fn frozen_calibration(uid: String, boundary: &Boundary, facts: &RollingFacts
         evidences: vec![Evidence { uid, data }],
         decision: None,
         reasons: vec!["memsad:calibration_frozen".to_owned()],
+        parameters: None,
+    }
+    .finish()
+}
+
+/// The share of writes that reach a floor moved by a factor of 3.
+#[must_use]
+pub fn moved_share(uid: String, boundary: &Boundary, facts: &ShareFacts, at: Millis) -> Attack {
+    let shown = |t: &Tally| format!("{} of {}", t.hits, t.n);
+    let to = facts.alarm.as_deref().unwrap_or_default();
+    let data = BTreeMap::from([
+        ("base".to_owned(), facts.of.clone()),
+        ("base_share".to_owned(), facts.base.as_ref().map_or("-".to_owned(), shown)),
+        ("share".to_owned(), shown(&facts.block)),
+    ]);
+    Draft {
+        uid: uid.clone(),
+        boundary,
+        session: None,
+        severity: 3,
+        action: 3,
+        disposition: 19,
+        at,
+        start: at,
+        title: "Share of floor hits moved",
+        kind: "floor-share-moved",
+        message: format!("the share of writes that reach a floor of the screen went {to} by a factor of 3 or more"),
+        analytic: ("screen.share", "Share of writes that reach a floor", 1),
+        attack: poisoning(),
+        label: "owasp:ASI06",
+        analyses: Vec::new(),
+        evidences: vec![Evidence { uid, data }],
+        decision: None,
+        reasons: vec![format!("screen:floor_share_{to}")],
         parameters: None,
     }
     .finish()

@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::agreement::{MetaTopic, Own};
 use crate::config::{Config, Secret};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
 use crate::pipeline::{
-    Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, Repartition, RepartitionSettings, RunOptions,
-    Summary, Task, TaskParts,
+    Ahead, Engine, EngineSettings, Failpoint, Faults, Registry, Rejoin, Remake, Repartition, RepartitionSettings,
+    RunOptions, Summary, Task, TaskParts,
 };
 use crate::policy::Policy;
 use crate::schema::{ActivePointer, Agreement, Calibration, HoneypotSet, ScreenCalibration};
-use crate::sink::{Publication, TransactionalProducer, publish};
+use crate::sink::{Publication, TransactionalProducer, attempt, publish};
 use crate::source::{
     self, BroadcastReader, BroadcastRecord, Budget, Client, FRAMING, Heartbeat, LagWatch, Lags, PollThread,
     StartOptions, TopicIds,
@@ -181,12 +182,15 @@ pub fn run(
     restorer.local_offsets = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let repartition = repartition(setup, &client, &options)?;
     let ends = if options.until_end { source::ends(&client, &setup.topology)? } else { HashMap::new() };
-    let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology)?;
+    let (broadcast, whole) = BroadcastReader::start(&client, &setup.topology, false)?;
     let registry = registry(whole);
     let (budget, heartbeat) = (Budget::default(), Heartbeat::default());
     heartbeat.beat();
     // Fencing comes first: the task makes its producer before the group is joined.
-    let producer = remake()?;
+    let producer = match broker {
+        BrokerKind::Real => with_copies(setup, &remake)?,
+        BrokerKind::Mock => remake()?,
+    };
     let lags = Lags::default();
     let rejoin = rejoin(setup, &client, &budget, &heartbeat, &lags);
     let poll = rejoin()?;
@@ -194,6 +198,7 @@ pub fn run(
     let parts = TaskParts {
         engine,
         embedder,
+        ahead: Ahead::start()?,
         state: State::new(db),
         broadcast,
         registry,
@@ -253,7 +258,32 @@ fn remake(setup: &Setup, client: &Client) -> Remake {
     let largest = setup.topology.main.limits.max_output_bytes + FRAMING;
     let sabotaged = setup.config.sabotage == Some(crate::config::Sabotage::TransactionsOff);
     let id = setup.transactional_id(setup.config.instance_id());
-    Box::new(move || TransactionalProducer::start(&client, (!sabotaged).then_some(id.as_str()), timeout, largest))
+    let hangs = AtomicBool::new(setup.config.sabotage == Some(crate::config::Sabotage::OffsetsHang));
+    Box::new(move || {
+        let id = (!sabotaged).then_some(id.as_str());
+        let producer = TransactionalProducer::start(&client, id, timeout, largest)?;
+        if hangs.swap(false, Ordering::Relaxed) { producer.without_answers() } else { Ok(producer) }
+    })
+}
+
+/// A producer that may write copies of rolling calibrations: the first one may come a day after the start.
+fn with_copies(setup: &Setup, remake: &Remake) -> Result<TransactionalProducer> {
+    let mut producer = remake()?;
+    let transactional = setup.config.sabotage != Some(crate::config::Sabotage::TransactionsOff);
+    if !transactional || !setup.topology.main.memsad.rolls() {
+        return Ok(producer);
+    }
+    let topic = setup.topology.name(Role::Calibrations);
+    match attempt(&mut producer, topic, Role::Calibrations, b"rolling/") {
+        Ok(()) => Ok(producer),
+        Err(failed) if failed.error.code() == Code::AccessDenied => Err(failed.error),
+        // What passes is met again where it matters, with all that is done about it.
+        Err(failed) => {
+            tracing::warn!(error = %failed.error, topic, "a try to write was not answered");
+            drop(producer);
+            remake()
+        }
+    }
 }
 
 /// Publishes a calibration and puts it in force; its version becomes the latest plus one.
@@ -296,24 +326,24 @@ pub fn publish_honeypots(setup: &Setup, mut set: HoneypotSet) -> Result<Honeypot
 }
 
 fn latest(setup: &Setup, role: Role, what: &str) -> Result<u64> {
-    Ok(registry(whole(setup, role)?).latest(what))
+    Ok(registry(whole(setup, role, false)?).latest(what))
 }
 
-/// Everything on the topic of calibrations.
+/// Everything on the topic of calibrations, copies of rolling ones too.
 ///
 /// # Errors
 /// `broker_unreachable`, `topic_missing`, `restore_stalled`.
 pub fn calibration_records(setup: &Setup) -> Result<Vec<BroadcastRecord>> {
-    whole(setup, Role::Calibrations)
+    whole(setup, Role::Calibrations, true)
 }
 
 /// Reads that one topic alone: who publishes calibrations need not know the honeypots.
-fn whole(setup: &Setup, role: Role) -> Result<Vec<BroadcastRecord>> {
+fn whole(setup: &Setup, role: Role, copies: bool) -> Result<Vec<BroadcastRecord>> {
     let client = source::client(&setup.config)?;
     source::connect(&client)?;
     let mut only = setup.topology.as_ref().clone();
     only.main.broadcast = vec![role];
-    BroadcastReader::start(&client, &only).map(|(_, whole)| whole)
+    BroadcastReader::start(&client, &only, copies).map(|(_, whole)| whole)
 }
 
 /// Puts a version of a calibration in force; `what` is `memsad/<scope>` or `screen/<scope>`.

@@ -84,7 +84,7 @@ impl Published {
             return Some(());
         };
         let record = match what.split_once('/')? {
-            ("memsad", _) => Record::Memsad(serde_json::from_slice(value).ok()?),
+            ("memsad" | "rolling", _) => Record::Memsad(serde_json::from_slice(value).ok()?),
             ("screen", _) => Record::Screen(serde_json::from_slice(value).ok()?),
             _ => return None,
         };
@@ -120,6 +120,20 @@ impl Published {
         Err(Error::new(Code::CalibrationMissing, what))
     }
 
+    /// A version of `kind/scope`; those that the stream made are of MEMSAD.
+    ///
+    /// # Errors
+    /// `calibration_missing`.
+    pub fn find(&self, what: &str, version: Version) -> Result<&Record> {
+        match (version, what.strip_prefix("memsad/")) {
+            (Version::Published(v), _) => self.get(what, v),
+            (Version::Rolling(v), Some(scope)) => self.get(&format!("rolling/{scope}"), v),
+            (Version::Rolling(_), None) => {
+                Err(Error::new(Code::CalibrationMissing, "the stream makes no calibration of the screen"))
+            }
+        }
+    }
+
     /// A version.
     ///
     /// # Errors
@@ -128,6 +142,53 @@ impl Published {
         let found = self.records.get(what).and_then(|v| v.get(&version));
         found.ok_or_else(|| Error::new(Code::CalibrationMissing, format!("the topic has no {what}@{version}")))
     }
+}
+
+/// A version as decisions count it: `7` is published, `rolling.7` a copy of what the stream made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Version {
+    /// Published.
+    Published(u64),
+    /// Made by the stream.
+    #[serde(serialize_with = "rolling")]
+    Rolling(u64),
+}
+
+fn rolling<S: serde::Serializer>(version: &u64, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&Version::Rolling(*version))
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Version::Published(v) => write!(f, "{v}"),
+            Version::Rolling(v) => write!(f, "rolling.{v}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Version {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        match text.strip_prefix("rolling.") {
+            Some(number) => number.parse().map(Version::Rolling),
+            None => text.parse().map(Version::Published),
+        }
+    }
+}
+
+/// Publishes a copy of what the stream made as the next version of its boundary, in force.
+///
+/// # Errors
+/// `calibration_missing`, `calibration_invalid`, `broker_unreachable`, `topic_missing`.
+pub fn restore(setup: &Setup, copy: &Record) -> Result<Calibration> {
+    let Record::Memsad(copy) = copy else {
+        return Err(Error::new(Code::CalibrationMissing, "the stream makes no calibration of the screen"));
+    };
+    crate::pipeline::Registry::default().add_calibration((**copy).clone())?;
+    app::publish_calibration(setup, (**copy).clone())
 }
 
 /// Puts a version that is there in force: forward, or back.
@@ -171,6 +232,7 @@ fn memsad(a: &Calibration, b: &Calibration) -> Vec<Difference> {
         row("encoder", &a.encoder, &b.encoder, other(a.encoder != b.encoder, "scores of two encoders don't compare")),
         row("n", a.n, b.n, ""),
         row("queries m", a.history.m, b.history.m, ""),
+        row("made by the stream", made(a), made(b), ""),
         row("level", level(a), level(b), ""),
         row("mean", number(a.mean), number(b.mean), ""),
         row("standard deviation", number(a.std), number(b.std), ""),
@@ -184,6 +246,11 @@ fn memsad(a: &Calibration, b: &Calibration) -> Vec<Difference> {
         share("random prefix", &a.control, &b.control),
         row("as of", &a.as_of, &b.as_of, ""),
     ]
+}
+
+/// Name in decisions of what the stream made.
+fn made(c: &Calibration) -> &str {
+    c.rolling.as_deref().unwrap_or("-")
 }
 
 fn screen(a: &ScreenCalibration, b: &ScreenCalibration) -> Vec<Difference> {
@@ -269,5 +336,36 @@ mod tests {
         assert_eq!(note("encoder"), "");
         let same = compare(published.get(what, 1).unwrap(), published.get(what, 1).unwrap()).unwrap();
         assert!(same.iter().all(|r| r.before == r.after) && same.iter().all(|r| !r.note.contains("factor")));
+    }
+
+    /// Copies of what the stream made are listed and compared beside what is published, and are never in force.
+    #[test]
+    fn copies_stand_beside_published_versions() {
+        let mut made = calibration(7, 0.5, 0);
+        made["rolling"] = "acme/support@2+rolling.7".into();
+        let (one, made) = (calibration(1, 0.3, 2).to_string(), made.to_string());
+        let records: [(&str, Option<&str>); 3] = [
+            ("memsad/acme/support@1", Some(&one)),
+            ("active/memsad/acme/support", Some(r#"{"version":1}"#)),
+            ("rolling/acme/support@7", Some(&made)),
+        ];
+        let published = Published::of(records.iter().map(|(k, v)| (k.as_bytes(), v.map(str::as_bytes))));
+        let found: Vec<_> = published.all().map(|(what, v, _, active)| (what, v, active)).collect();
+        assert_eq!(found, [("memsad/acme/support", 1, true), ("rolling/acme/support", 7, false)]);
+        let find = |what: &str, version: &str| published.find(what, version.parse().unwrap());
+        let rows =
+            compare(find("memsad/acme/support", "1").unwrap(), find("memsad/acme/support", "rolling.7").unwrap());
+        let rows = rows.unwrap();
+        let row = |field: &str| rows.iter().find(|r| r.field == field).unwrap();
+        assert_eq!((row("made by the stream").before.as_str(), row("threshold").after.as_str()), ("-", "0.500000"));
+        assert_eq!(row("made by the stream").after, "acme/support@2+rolling.7");
+        for (what, version) in
+            [("memsad/acme/support", "7"), ("memsad/acme/support", "rolling.1"), ("screen/acme/support", "rolling.7")]
+        {
+            assert_eq!(find(what, version).unwrap_err().code(), Code::CalibrationMissing, "{what} {version}");
+        }
+        assert!("rolling.x".parse::<Version>().is_err() && "".parse::<Version>().is_err());
+        let both = [Version::Published(3), Version::Rolling(7)];
+        assert_eq!(serde_json::to_string(&both).unwrap(), r#"[3,"rolling.7"]"#);
     }
 }

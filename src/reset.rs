@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -228,6 +229,7 @@ impl Work<'_> {
             .map(|i| InputOffset { topic: i.topic.clone(), partition: i.partition, next: i.after })
             .collect();
         let own = group.metadata().ok_or_else(|| Error::new(Code::Internal, "a consumer without group metadata"))?;
+        let own = Arc::new(own);
         self.producer.drain().map_err(error)?;
         self.producer.send_offsets(&offsets, &own).map_err(error)?;
         self.producer.commit().map_err(error)

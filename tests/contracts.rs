@@ -15,10 +15,11 @@ use memsluice::pipeline::{Engine, EngineSettings, Registry};
 use memsluice::policy::Policy;
 use memsluice::scan::{ScanInput, scan};
 use memsluice::schema::{
-    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, ConformalFacts, ContentFacts, DeadLetterStub,
-    Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef, MemsadFacts, MemsadStatus,
-    Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review, RollingFacts, ScreenCalibration,
-    ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict, Versions, WindowFacts, canonical, document, names,
+    Activation, Attack, Boundary, Calibration, Certificate, ChainLink, CharacterFacts, ConformalFacts, ContentFacts,
+    Copied, DeadLetterStub, Decision, DecisionBody, DecisionKind, Honeypot, HoneypotSet, IdKind, Ids, InputRef,
+    MemsadFacts, MemsadStatus, Meta, PolicyFacts, RawRetrieval, RawWrite, ResetFacts, RetractionFacts, Review,
+    RollingFacts, ScreenCalibration, ScreenFacts, ScreenStatus, ShareFacts, SourceFacts, Tail, Tally, Verdict,
+    Versions, WindowFacts, canonical, document, names,
 };
 use memsluice::sink::Output;
 use memsluice::source::{At, Fetched};
@@ -328,19 +329,34 @@ fn memsad() -> impl Strategy<Value = MemsadFacts> {
 }
 
 prop_compose! {
+    fn share()(
+        counts in prop::collection::vec(any::<u32>(), 4),
+        alarm in prop::option::of(odd()),
+        of in odd(),
+        (based, raised) in any::<(bool, bool)>(),
+    ) -> ShareFacts {
+        let tally = |i: usize| Tally { hits: counts[i], n: counts[i + 1] };
+        ShareFacts { alarm, base: based.then(|| tally(0)), block: tally(2), of, raised }
+    }
+}
+
+prop_compose! {
     fn screen()(
         (b, hidden, j, unseen_calls, unseen_sinks) in any::<(u32, u32, u32, u32, u32)>(),
         (c, d, p) in (0..=1_u64 << 53, 0..=1_u64 << 53, 0..=1_u64 << 53),
         (of, rank) in any::<(Option<u32>, Option<u32>)>(),
         c_counts in any::<bool>(),
         calibration in prop::option::of(odd()),
+        characters in prop::option::of((0_u32..20_000, 0_u32..9, 21_u32..66, 1_u32..66)
+            .prop_map(|(cost, length, of, rank)| CharacterFacts { cost, length, of, rank })),
         (classes, floors) in (prop::collection::vec(odd(), 0..3), prop::collection::vec(odd(), 0..3)),
         (form, lexicon) in (odd(), odd()),
         status in prop::sample::select(vec![ScreenStatus::Enforced, ScreenStatus::Shadow, ScreenStatus::Uncalibrated]),
         verdict in prop::sample::select(vec![Verdict::Allow, Verdict::Quarantine, Verdict::Block]),
+        share in prop::option::of(share()),
     ) -> ScreenFacts {
         ScreenFacts {
-            b, c, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, status,
+            b, c, characters, c_counts, calibration, classes, d, floors, form, hidden, j, lexicon, of, p, rank, share, status,
             unseen_calls, unseen_sinks, verdict,
         }
     }
@@ -363,6 +379,7 @@ prop_compose! {
                 rolling: present[3].then(|| RollingFacts {
                     before: present[4].then(|| number(1)),
                     calibration: t(5),
+                    copy: if present[1] { Copied::Published } else { Copied::TooLarge },
                     drift: numbers[1],
                     ks: 1,
                     ks_new: u32::MAX,

@@ -17,6 +17,9 @@ use memsluice::state::{Kind, MemoryStore, State};
 use memsluice::topology::{MemsadMode, PostureKind, Retract, Role, Topology};
 use serde_json::{Value, json};
 
+#[path = "screening/share.rs"]
+mod share;
+
 const DIMENSION: usize = 8;
 const ENCODER: &str = "test";
 const DAY: i64 = 86_400_000;

@@ -12,8 +12,8 @@ use memsluice::inspect::Names;
 use memsluice::pipeline::{Embeds, Engine, EngineSettings, Registry, Unit};
 use memsluice::policy::Policy;
 use memsluice::schema::Vector;
-use memsluice::score::{AcceptedValue, QueryValue, RollingMark, StoredValue, WindowMark};
-use memsluice::screen::{Entry, Slot};
+use memsluice::score::{AcceptedValue, Copies, QueryValue, RollingMark, StoredValue, WindowMark};
+use memsluice::screen::{Entry, ShareMark, Slot};
 use memsluice::session::SessionState;
 use memsluice::source::{At, Fetched};
 use memsluice::state::{
@@ -116,7 +116,9 @@ fn readable(kind: Kind, value: &[u8]) -> bool {
         Kind::Stored => decode::<StoredValue>(value).is_ok(),
         Kind::Rolling => decode::<RollingMark>(value).is_ok(),
         Kind::RollingRow => decode::<AcceptedValue>(value).is_ok(),
-        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.slot.seq < u64::MAX)),
+        Kind::RollingCopies => decode::<Copies>(value).is_ok(),
+        Kind::FloorShare => decode::<ShareMark>(value).is_ok(),
+        Kind::SourceSlot => decode::<Slot>(value).is_ok_and(|s| Entry::read(s).is_none_or(|e| e.seq < u64::MAX)),
     }
 }
 
@@ -166,7 +168,7 @@ pub fn state(data: &[u8]) {
     while !bytes.is_empty() && changes.len() < 12 {
         let (what, number) = (bytes.byte(), u64::from(bytes.byte()));
         let at = |kind: Kind, parts: &[&str]| key(kind, UNIT, parts, None, &[]);
-        let key = match what % 17 {
+        let key = match what % 19 {
             0 => at(Kind::Unit, &[]),
             1 => at(Kind::Boundary, &[boundary]),
             2 => key(Kind::HistorySlot, UNIT, &[boundary], Some(number), &[]),
@@ -183,6 +185,8 @@ pub fn state(data: &[u8]) {
             13 => key(Kind::Stored, UNIT, &[boundary], Some(number), &[]),
             14 => at(Kind::Rolling, &[boundary]),
             15 => key(Kind::RollingRow, UNIT, &[boundary], Some(number), &[]),
+            16 => at(Kind::FloorShare, &[boundary]),
+            17 => at(Kind::RollingCopies, &[boundary]),
             _ => [prefix(Kind::Held, UNIT).as_slice(), bytes.chunk()].concat(),
         };
         let mut value = vec![1];

@@ -36,12 +36,12 @@ enum Which {
     Show(published::ShowArgs),
     /// Show how two versions differ.
     #[command(
-        after_help = "Examples:\n  memsluice calibrate compare --scope acme/support --from 3\n  memsluice calibrate compare --kind screen --scope acme/support --from 1 --to 2 --output json"
+        after_help = "Examples:\n  memsluice calibrate compare --scope acme/support --from 3\n  memsluice calibrate compare --scope acme/support --from rolling.40\n  memsluice calibrate compare --kind screen --scope acme/support --from 1 --to 2 --output json"
     )]
     Compare(published::CompareArgs),
     /// Publish a record from a file, or put a version that is there in force: forward, or back.
     #[command(
-        after_help = "Nothing is written without --execute.\n\nExamples:\n  memsluice calibrate publish --file calibration.json --execute\n  memsluice calibrate publish --scope acme/support --version 3\n  memsluice calibrate publish --kind screen --scope acme/support --version 1 --execute"
+        after_help = "Nothing is written without --execute.\n\nExamples:\n  memsluice calibrate publish --file calibration.json --execute\n  memsluice calibrate publish --scope acme/support --version 3\n  memsluice calibrate publish --scope acme/support --version rolling.40 --execute\n  memsluice calibrate publish --kind screen --scope acme/support --version 1 --execute"
     )]
     Publish(published::PublishArgs),
 }

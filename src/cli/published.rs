@@ -10,7 +10,7 @@ use super::{Common, Format, out};
 use crate::app::{self, Setup};
 use crate::error::{Code, Error, Result};
 use crate::inspect;
-use crate::published::{Published, Record, activate, compare};
+use crate::published::{Published, Record, Version, activate, compare, restore};
 use crate::schema::{Boundary, Calibration, Scope, ScreenCalibration};
 
 #[derive(Debug, Args)]
@@ -38,12 +38,12 @@ pub(super) struct CompareArgs {
     /// tenant/store, tenant or *
     #[arg(long)]
     scope: String,
-    /// First version
+    /// First version; rolling.N is a copy of what the stream made
     #[arg(long, value_name = "VERSION")]
-    from: u64,
-    /// Second version [default: the one in force]
+    from: Version,
+    /// Second version [default: the published one in force]
     #[arg(long, value_name = "VERSION")]
-    to: Option<u64>,
+    to: Option<Version>,
     /// How it is printed
     #[arg(long, value_enum, default_value = "table")]
     output: Format,
@@ -62,9 +62,9 @@ pub(super) struct PublishArgs {
     /// The version's scope: tenant/store, tenant or *
     #[arg(long, requires = "version")]
     scope: Option<String>,
-    /// Put this version in force
+    /// Put this version in force; rolling.N, a copy of what the stream made, becomes the next version
     #[arg(long, requires = "scope")]
-    version: Option<u64>,
+    version: Option<Version>,
     /// Do it; else only what would be done is printed
     #[arg(long)]
     execute: bool,
@@ -132,7 +132,8 @@ fn summary(what: &str, version: u64, record: &Record, active: bool) -> serde_jso
     let common = json!({"what": what, "version": version, "active": active});
     let own = match record {
         Record::Memsad(c) => json!({"mode": c.mode, "statistic": c.statistic, "n": c.n, "m": c.history.m,
-            "threshold": c.threshold, "margin": c.margin, "control": c.control, "encoder": c.encoder, "as_of": c.as_of}),
+            "threshold": c.threshold, "margin": c.margin, "control": c.control, "encoder": c.encoder, "as_of": c.as_of,
+            "rolling": c.rolling}),
         Record::Screen(c) => json!({"fitted": c.fitted, "n": c.n, "sources": c.sources, "held": c.held,
             "control": c.control, "poison": c.poison, "lexicon": c.lexicon, "encoder": c.encoder, "as_of": c.as_of}),
     };
@@ -142,7 +143,11 @@ fn summary(what: &str, version: u64, record: &Record, active: bool) -> serde_jso
 
 fn line(what: &str, version: u64, record: &Record, active: bool) -> String {
     let name = format!("{what}@{version}");
-    let mark = if active { "in force" } else { "" };
+    let mark = match what.starts_with("rolling/") {
+        true => "rolling",
+        false if active => "in force",
+        false => "",
+    };
     match record {
         Record::Memsad(c) => {
             let margin = c.margin.map_or("-".to_owned(), |m| format!("{m:.4}"));
@@ -162,8 +167,8 @@ pub(super) fn compared(args: &CompareArgs) -> Result<()> {
     let what = what(args.kind, &args.scope)?;
     let published = Published::read(&args.common.setup()?)?;
     let none = || Error::new(Code::CalibrationMissing, format!("no version of {what} is in force: give --to"));
-    let to = args.to.or_else(|| published.active(&what)).ok_or_else(none)?;
-    let rows = compare(published.get(&what, args.from)?, published.get(&what, to)?)?;
+    let to = args.to.or_else(|| published.active(&what).map(Version::Published)).ok_or_else(none)?;
+    let rows = compare(published.find(&what, args.from)?, published.find(&what, to)?)?;
     if args.output == Format::Json {
         return out::json(&json!({"what": what, "from": args.from, "to": to, "fields": rows}));
     }
@@ -192,15 +197,31 @@ pub(super) fn publish(args: &PublishArgs) -> Result<()> {
         return out::line(&format!("published {what}@{version}, in force"));
     }
     let what = what(args.kind, args.scope.as_deref().unwrap_or_default())?;
-    let version = args.version.unwrap_or_default();
+    let missing = || Error::new(Code::CalibrationMissing, "no version is named");
+    let version = args.version.ok_or_else(missing)?;
     let published = Published::read(&setup)?;
     let before = published.active(&what).map_or("none".to_owned(), |v| format!("@{v}"));
+    let version = match version {
+        Version::Published(version) => version,
+        Version::Rolling(_) => return back(&setup, &what, version, published.find(&what, version)?, &before, args),
+    };
     published.ready(&what, version)?;
     if !args.execute {
         return out::line(&format!("would put {what}@{version} in force instead of {before} (--execute)"));
     }
     activate(&setup, &published, &what, version)?;
     out::line(&format!("{what}@{version} is in force instead of {before}"))
+}
+
+/// Takes up again what the stream made once: copies have numbers of their own, so it becomes the next version.
+fn back(setup: &Setup, what: &str, version: Version, copy: &Record, before: &str, args: &PublishArgs) -> Result<()> {
+    if !args.execute {
+        return out::line(&format!(
+            "would publish {what}@{version} as the next version of {what} and put it in force instead of {before} (--execute)"
+        ));
+    }
+    let next = restore(setup, copy)?.version;
+    out::line(&format!("published {what}@{version} as {what}@{next}, in force instead of {before}"))
 }
 
 /// A record of `calibrate fit`, checked as the stream checks it.

@@ -157,7 +157,7 @@ impl<P: Transactions> Committer<P> {
         if self.machine.state() == Phase::Idle && self.failed.is_none() {
             return Step::Nothing;
         }
-        let group = group.as_deref();
+        let group = group.as_ref();
         self.failed_at = None;
         if let Some(e) = self.failed.take() {
             self.failed_at = Some(Command::Drain);
@@ -184,7 +184,7 @@ impl<P: Transactions> Committer<P> {
         event: Event,
         mut cause: Option<Error>,
         state: &mut State<S>,
-        group: Option<&P::Group>,
+        group: Option<&Arc<P::Group>>,
     ) -> Step {
         let mut delivered = Delivered::new();
         let mut queue: VecDeque<Command> = self.machine.step(event).into();
@@ -223,7 +223,7 @@ impl<P: Transactions> Committer<P> {
         &mut self,
         command: Command,
         state: &mut State<S>,
-        group: Option<&P::Group>,
+        group: Option<&Arc<P::Group>>,
         delivered: &mut Delivered,
     ) -> Outcome<()> {
         self.strike(command, Side::Before)?;
@@ -301,7 +301,7 @@ impl<P: Transactions> Committer<P> {
         Ok(delivered)
     }
 
-    fn send_offsets(&mut self, group: Option<&P::Group>) -> Outcome<()> {
+    fn send_offsets(&mut self, group: Option<&Arc<P::Group>>) -> Outcome<()> {
         let Some(group) = group else {
             let error = Error::new(Code::TransactionAborted, "the assignment has changed");
             return Err(CommitError { action: Action::Abort, error });

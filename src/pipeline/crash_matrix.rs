@@ -97,7 +97,7 @@ impl Transactions for MemoryLog {
         Ok(last)
     }
 
-    fn send_offsets(&mut self, offsets: &[InputOffset], (): &()) -> Outcome<()> {
+    fn send_offsets(&mut self, offsets: &[InputOffset], _: &Arc<()>) -> Outcome<()> {
         self.fenced()?;
         self.broker.borrow_mut().open.offsets.extend(offsets.iter().map(|o| (o.partition, o.next)));
         Ok(())

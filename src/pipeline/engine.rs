@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use super::ahead::Admitted;
 use super::{Registry, Unit, gate};
 use crate::config::Secret;
-use crate::decode::{self, Retrieval, Rules, Write};
+use crate::decode::{self, Retrieval, Rules};
 use crate::embed::{Encoded, Prefixes, Purpose};
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
@@ -52,7 +53,7 @@ pub struct Engine {
 #[derive(Debug)]
 pub enum Stage {
     /// A write with its ruling.
-    Write(Box<Write>, Ruling),
+    Write(Arc<Admitted>, Ruling),
     /// A retrieval.
     Retrieval(Box<Retrieval>),
     /// An operator's skip of a dead letter.
@@ -175,7 +176,7 @@ impl Engine {
             Some(v) if ruling.may_embed => Embeds::Given(v.clone()),
             _ => Embeds::Text(self.prefixes.text(Purpose::Passage, &write.content)),
         };
-        Ok((Stage::Write(Box::new(write), ruling), embeds))
+        Ok((Stage::Write(Arc::new(Admitted::new(write)), ruling), embeds))
     }
 
     fn admit_retrieval(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {

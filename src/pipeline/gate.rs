@@ -37,7 +37,8 @@ pub(super) fn skip(fetched: &Fetched, topic: &str) -> Option<Result<Coordinates>
 /// What was decoded, or what can be seen of the bytes.
 fn look(stage: &Stage, fetched: &Fetched) -> Peek {
     match stage {
-        Stage::Write(w, _) if w.principal.is_some() => {
+        Stage::Write(admitted, _) if admitted.write.principal.is_some() => {
+            let w = &admitted.write;
             let principal = w.principal.as_deref().unwrap_or_default();
             Peek::decoded(&w.boundary, Some(&w.record_id), principal, w.session_id.as_deref())
         }

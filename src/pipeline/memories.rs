@@ -1,7 +1,7 @@
 //! What a unit keeps for hardened MEMSAD: the query window and the accepted writes of each boundary, and the
 //! calibration scored against the window in force. Read from the state when needed, dropped with the other caches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::screen_path::Occasion;
@@ -12,8 +12,8 @@ use crate::error::{Code, Error, Result};
 use crate::policy::Ruling;
 use crate::schema::{Boundary, MemsadFacts, Vector};
 use crate::score::{
-    Against, Conformal, Fitted, Keys, Limits, Memory, OTHER_ENCODER, OTHER_FORM, Query, QueryValue, Rolling, Row,
-    Stored, StoredValue, Window, WindowMark, applicable, assess_hardened, tag,
+    Against, Conformal, Fitted, Keys, Limits, Memory, OTHER_ENCODER, OTHER_FORM, Pushed, Query, QueryValue, Rolling,
+    Row, Stored, StoredValue, Window, WindowMark, applicable, assess_hardened, tag,
 };
 use crate::sink::Output;
 use crate::state::{self, Kind, State, Store, key};
@@ -22,6 +22,8 @@ use crate::topology::{Form, MemsadMode, Role, Statistic, Switch};
 
 /// Numbers of queries and writes up to here.
 const MAX_SEQ: u64 = 1 << 53;
+/// Slots of accepted writes up to here.
+const MAX_SLOTS: u64 = 100_000;
 
 /// What is held ready.
 #[derive(Debug, Default)]
@@ -193,17 +195,17 @@ impl Engine {
             let left = match (&out.value, vector) {
                 (Some(_), Some(vector)) => {
                     let expires = ruling.expires_at.unwrap_or(Millis::MAX);
-                    let (seq, left) = ready.memory.push(&ready.window, record, expires, vector.clone());
-                    let value = StoredValue { record, expires, vector: vector.to_bytes() };
-                    state.put(numbered(Kind::Stored, partition, b, seq), state::encode(&value));
+                    let Pushed { seq, slot, left } = ready.memory.push(&ready.window, record, expires, vector.clone());
+                    let value = StoredValue { seq, record, expires, vector: vector.to_bytes() };
+                    state.put(numbered(Kind::Stored, partition, b, slot), state::encode(&value));
                     state.put(mark_key(partition, b), state::encode(&ready.mark()));
                     left
                 }
                 // A version that has no vector replaces the one that had.
                 _ => ready.memory.forget(&ready.window, &record),
             };
-            for seq in left {
-                state.delete(numbered(Kind::Stored, partition, b, seq));
+            for slot in left {
+                state.delete(numbered(Kind::Stored, partition, b, slot));
             }
         }
         Ok(())
@@ -234,16 +236,19 @@ fn load<S: Store>(partition: i32, b: &Boundary, engine: &Engine, state: &State<S
         queries.push(Query { seq, at: q.at, keys: q.keys, vector });
     }
     let mut stored = Vec::new();
-    for (seq, value) in scan(Kind::Stored, partition, b, state)? {
+    for (slot, value) in scan(Kind::Stored, partition, b, state)? {
         let s: StoredValue = state::decode(&value)?;
-        let vector = vector(&s.vector).filter(|_| seq < next).ok_or_else(broken)?;
-        stored.push(Stored { seq, record: s.record, expires: s.expires, vector });
+        let vector = vector(&s.vector).filter(|_| s.seq < next && slot < MAX_SLOTS).ok_or_else(broken)?;
+        stored.push(Stored { seq: s.seq, slot, record: s.record, expires: s.expires, vector });
+    }
+    if stored.iter().map(|s: &Stored| s.seq).collect::<HashSet<_>>().len() < stored.len() {
+        return Err(broken());
     }
     // Another encoder's are not read, as those of a reset are not.
     queries.retain(|q| q.vector.as_slice().len() == engine.dimension());
     stored.retain(|s| s.vector.as_slice().len() == engine.dimension());
     let window = Window::restore(Limits::of(&engine.memsad.memsad), mark, queries);
-    let memory = Memory::restore(engine.memsad.memsad.memory, next, stored);
+    let memory = Memory::restore(engine.dimension(), engine.memsad.memsad.memory, next, stored);
     let rolling = rolling_path::load(partition, b, engine, state)?;
     Ok(Ready { window, memory, rolling, scored: None })
 }

@@ -60,6 +60,11 @@ pub(super) struct SessionCounts {
     pub(super) rows: Option<u32>,
     /// Writes under a frozen one.
     pub(super) frozen: u64,
+    /// Screened writes, and those that reach a floor.
+    pub(super) screened: u64,
+    pub(super) floors: u64,
+    /// Alarms about their share.
+    pub(super) shares: u64,
 }
 
 /// Counts of the open transaction.
@@ -142,6 +147,9 @@ impl Meter {
             m.sprt_observations.inc_by(counts.observed);
             m.rolls.inc_by(counts.rolls);
             m.frozen.inc_by(counts.frozen);
+            m.screened.inc_by(counts.screened);
+            m.floor_hits.inc_by(counts.floors);
+            m.share_alarms.inc_by(counts.shares);
             if let Some(rows) = counts.rows {
                 m.rolling_rows.set(i64::from(rows));
             }

@@ -1,6 +1,8 @@
 //! All stages in order, and the one place where order is decided.
 
+mod ahead;
 mod commit;
+mod copy_path;
 #[cfg(test)]
 mod crash_matrix;
 mod engine;
@@ -16,6 +18,7 @@ mod repartition;
 mod retrieval_path;
 mod rolling_path;
 mod screen_path;
+mod share_path;
 mod sources;
 mod summary;
 mod task;
@@ -23,6 +26,7 @@ mod timed;
 mod unit;
 mod write_path;
 
+pub use ahead::{Admitted, Ahead};
 pub use commit::{Committer, Faults, Step as CommitStep};
 pub use engine::{Embeds, Engine, EngineSettings, Pending, Stage};
 pub use failpoint::{Failpoint, Fault, STEPS, Side};

@@ -7,7 +7,9 @@ use crate::alert;
 use crate::decide::Embedding;
 use crate::error::{Code, Error, Result};
 use crate::policy::Ruling;
-use crate::schema::{Activation, Boundary, DecisionBody, DecisionKind, IdKind, Origin, RollingFacts, Vector, Verdict};
+use crate::schema::{
+    Activation, Boundary, Copied, DecisionBody, DecisionKind, IdKind, Origin, RollingFacts, Vector, Verdict,
+};
 use crate::score::{
     Accepted, AcceptedValue, Change, Keys, Measured, Rolling, RollingMark, Row, Rules, rolling_name, tag,
 };
@@ -72,13 +74,16 @@ impl Engine {
                 let attack = alert::frozen_calibration(uid, b, &facts(&mark, b, &m), now);
                 Ok(vec![outputs::finding(self, partition, &attack)?])
             }
-            Some(Change::Rolled(m)) => Ok(vec![self.rolled(unit, o, &mark, &m)]),
+            Some(Change::Rolled(m)) => {
+                let (copy, mut outputs) = self.copied(unit, state, o, &mark)?;
+                outputs.push(self.rolled(unit, o, &mark, RollingFacts { copy, ..facts(&mark, b, &m) }));
+                Ok(outputs)
+            }
         }
     }
 
     /// Says that the stream's own rows came into force.
-    fn rolled(&self, unit: &mut Unit, o: Occasion<'_>, mark: &RollingMark, m: &Measured) -> Output {
-        let facts = facts(mark, &o.write.boundary, m);
+    fn rolled(&self, unit: &mut Unit, o: Occasion<'_>, mark: &RollingMark, facts: RollingFacts) -> Output {
         (unit.sessions.rolls, unit.sessions.rows) = (unit.sessions.rolls + 1, Some(facts.n));
         let what = format!("rolling/{}", o.write.boundary);
         let mut body = self.body(unit, o.at, None);
@@ -154,6 +159,7 @@ fn facts(mark: &RollingMark, b: &Boundary, m: &Measured) -> RollingFacts {
     RollingFacts {
         before: m.before,
         calibration: if mark.rolled { rolling_name(mark, b.as_str()) } else { mark.base.clone() },
+        copy: Copied::default(),
         drift: (m.drift * 1e9).round() as u64,
         ks: m.halves.millionths(),
         ks_new: m.fresh.millionths(),

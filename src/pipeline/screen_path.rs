@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::ahead::Admitted;
+use super::sources::slot;
 use super::{Engine, Unit, outputs};
 use crate::clock::Millis;
 use crate::decide::Outcome;
@@ -13,8 +15,8 @@ use crate::schema::{
 };
 use crate::score::applicable;
 use crate::screen::{
-    Campaign, Features, Finding, Fitted, Floors, Form, LEXICON, Rank, Scored, Screening, Slot, Standing, Trace,
-    Written, judge, source_id,
+    Campaign, Features, Finding, Fitted, Floors, Form, LEXICON, Rank, Scored, Screening, Standing, Trace, Written,
+    judge, source_id,
 };
 use crate::sink::Output;
 use crate::source::At;
@@ -50,17 +52,23 @@ pub(super) struct Occasion<'a> {
 }
 
 impl Engine {
+    /// Whether a write's text is read.
+    pub(super) fn screens(&self, op: Op) -> bool {
+        self.topology.main.screen.mode != MemsadMode::Off && op != Op::Delete
+    }
+
     /// Screens a create or update; the unit isn't changed.
     pub(super) fn screen<S: Store>(
         &self,
         unit: &mut Unit,
         state: &mut State<S>,
         o: Occasion<'_>,
+        admitted: &Admitted,
         vector: Option<&Vector>,
     ) -> Result<Option<Screened>> {
         let settings = &self.topology.main.screen;
         let (partition, write, b) = (unit.partition, o.write, &o.write.boundary);
-        if settings.mode == MemsadMode::Off || write.op == Op::Delete {
+        if !self.screens(write.op) {
             return Ok(None);
         }
         unit.sources.sweep(partition, b, o.at.timestamp, millis(settings.source_idle), state)?;
@@ -72,7 +80,7 @@ impl Engine {
             }
             fits
         });
-        let features = Features::of(&write.content);
+        let features = admitted.features();
         let source = source_id(write, Role::MemoryWrites.as_str());
         let entities = features.sentences.entities();
         let known = unit.sources.known(partition, b, state)?;
@@ -82,12 +90,12 @@ impl Engine {
         let fitted = calibration.as_ref().map_or(&none, |c| &c.fitted);
         // An earlier version of the same record is gone once this one stands.
         let ring = unit.sources.ring(partition, b, &source, state)?;
-        let earlier: Vec<_> = ring.iter().filter(|e| e.slot.record != write.record_id).collect();
+        let earlier: Vec<_> = ring.iter().filter(|e| e.written.record != write.record_id).collect();
         let views = earlier.iter().map(|e| e.earlier());
         let (scored, campaign) = features.score(vector, fitted, |h| known.contains(&h), floors.c, views);
         let (standing, finding) = self.judged(calibration.as_deref(), write, features.form, &scored, &floors);
         let group = grouped(&finding, &campaign);
-        let group = group.into_iter().filter_map(|i| earlier.get(i).map(|e| e.slot.seq)).collect();
+        let group = group.into_iter().filter_map(|i| earlier.get(i).map(|e| e.seq)).collect();
         if finding.rare {
             flags.push("screen_rare".to_owned());
         }
@@ -95,13 +103,13 @@ impl Engine {
             flags.push("hidden_characters".to_owned());
         }
         Ok(Some(Screened {
-            facts: facts(&scored, &features, &finding, standing),
+            facts: facts(&scored, features, calibration.as_deref(), &finding, standing),
             flags,
-            hidden: features.hidden.decoded,
+            hidden: features.hidden.decoded.clone(),
             cut: features.cut,
             source,
             entities: entities.as_slice().to_vec(),
-            trace: features.trace,
+            trace: features.trace.clone(),
             vector: vector.cloned(),
             group,
         }))
@@ -135,7 +143,7 @@ impl Engine {
         unit: &mut Unit,
         state: &mut State<S>,
         o: Occasion<'_>,
-        screened: &Screened,
+        screened: Screened,
         outputs: &[Output],
     ) -> Result<Vec<Output>> {
         let (partition, b) = (unit.partition, &o.write.boundary);
@@ -147,7 +155,7 @@ impl Engine {
         let facts = &screened.facts;
         let counts =
             facts.status != ScreenStatus::Shadow && facts.verdict != Verdict::Allow && became(Role::Quarantine);
-        let retracted = if counts { retract(unit, state, b, screened)? } else { Vec::new() };
+        let retracted = if counts { retract(unit, state, b, &screened)? } else { Vec::new() };
         let ring = unit.sources.ring(partition, b, &screened.source, state)?;
         let (before, first) = (ring.bytes(), ring.is_empty());
         let written = Written {
@@ -157,18 +165,18 @@ impl Engine {
             input: o.input.clone(),
             standing: if allowed { Standing::Allowed } else { Standing::Held },
         };
-        let slot = ring.push(written, &screened.trace, screened.vector.as_ref()).clone();
+        let (key, value) = slot(partition, b, &screened.source, ring.push(written, screened.trace, screened.vector));
+        state.put(key, value);
         let after = ring.bytes();
         unit.sources.resized(before, after);
-        unit.sources.save(partition, b, &screened.source, &slot, state);
         if first {
             let forgotten = o.at.timestamp.saturating_add(millis(self.topology.main.screen.source_idle));
             unit.sources.schedule(partition, b, &screened.source, forgotten, state);
         }
         let mut out = Vec::new();
-        for (slot, child) in retracted.iter().zip(1_u32..) {
-            self.withdraw(unit, state, b, &slot.record)?;
-            out.extend(self.retraction(unit, o, &screened.facts, slot, child)?);
+        for (earlier, child) in retracted.iter().zip(1_u32..) {
+            self.withdraw(unit, state, b, &earlier.record)?;
+            out.extend(self.retraction(unit, o, &screened.facts, earlier, child)?);
         }
         Ok(out)
     }
@@ -179,7 +187,7 @@ impl Engine {
         unit: &mut Unit,
         o: Occasion<'_>,
         facts: &ScreenFacts,
-        slot: &Slot,
+        earlier: &Written,
         child: u32,
     ) -> Result<Vec<Output>> {
         let (partition, input, b) = (unit.partition, o.input, &o.write.boundary);
@@ -189,16 +197,16 @@ impl Engine {
         body.id = id(IdKind::Retraction);
         body.kind = DecisionKind::Retraction;
         body.reasons = facts.floors.iter().filter(|f| is_group(f)).map(|f| format!("screen:{f}")).collect();
-        body.record_id = Some(slot.record.clone());
+        body.record_id = Some(earlier.record.clone());
         body.retraction = Some(RetractionFacts {
             action: if tombstone { "tombstone" } else { "flag" }.to_owned(),
-            decision: slot.decision.clone(),
-            input: slot.input.clone(),
+            decision: earlier.decision.clone(),
+            input: earlier.input.clone(),
         });
         body.tenant = Some(b.tenant().to_owned());
         body.store = Some(b.store().to_owned());
         body.versions = self.versions_of(unit, b);
-        let key = format!("{b}/{}", slot.record).into_bytes();
+        let key = format!("{b}/{}", earlier.record).into_bytes();
         let attack = crate::alert::retracted_write(id(IdKind::Finding), b, &body, o.at.timestamp);
         let mut out = vec![outputs::finding(self, partition, &attack)?, self.decision(unit, key.clone(), &body)];
         if tombstone {
@@ -227,8 +235,15 @@ fn grouped(finding: &Finding, campaign: &Campaign) -> BTreeSet<usize> {
     of("campaign", &campaign.campaign).into_iter().chain(duplicates).collect()
 }
 
-fn facts(scored: &Scored, features: &Features, finding: &Finding, how: How) -> ScreenFacts {
+fn facts(
+    scored: &Scored,
+    features: &Features,
+    calibration: Option<&Screening>,
+    finding: &Finding,
+    how: How,
+) -> ScreenFacts {
     ScreenFacts {
+        characters: calibration.and_then(|c| c.characters.rank(&features.grams)),
         b: scored.b,
         c: scored.c,
         c_counts: how.c_counts,
@@ -243,6 +258,7 @@ fn facts(scored: &Scored, features: &Features, finding: &Finding, how: How) -> S
         of: how.rank.map(|r| r.of),
         p: scored.payload.micro(),
         rank: how.rank.map(|r| r.count),
+        share: None,
         status: how.status,
         unseen_calls: scored.payload.unseen_calls,
         unseen_sinks: scored.payload.unseen_sinks,
@@ -251,18 +267,19 @@ fn facts(scored: &Scored, features: &Features, finding: &Finding, how: How) -> S
 }
 
 /// Allowed writes of the group, now marked as taken back; a record that was written twice once.
-fn retract<S: Store>(unit: &mut Unit, state: &mut State<S>, b: &Boundary, screened: &Screened) -> Result<Vec<Slot>> {
+fn retract<S: Store>(unit: &mut Unit, state: &mut State<S>, b: &Boundary, screened: &Screened) -> Result<Vec<Written>> {
     let partition = unit.partition;
-    let mut slots = Vec::new();
+    let mut earlier = Vec::new();
     for seq in &screened.group {
         let ring = unit.sources.ring(partition, b, &screened.source, state)?;
-        let Some(slot) = ring.retract(*seq).cloned() else { continue };
-        unit.sources.save(partition, b, &screened.source, &slot, state);
-        slots.push(slot);
+        let Some(entry) = ring.retract(*seq) else { continue };
+        let (key, value) = slot(partition, b, &screened.source, entry);
+        earlier.push(entry.written.clone());
+        state.put(key, value);
     }
     let mut seen = BTreeSet::new();
-    slots.retain(|s| seen.insert(s.record.clone()));
-    Ok(slots)
+    earlier.retain(|w: &Written| seen.insert(w.record.clone()));
+    Ok(earlier)
 }
 
 fn is_group(floor: &str) -> bool {

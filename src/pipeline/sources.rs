@@ -98,19 +98,6 @@ impl Sources {
         Ok(())
     }
 
-    /// Puts a slot into the state; `grown` is what the ring gained, bytes.
-    pub(super) fn save<S: Store>(
-        &mut self,
-        partition: i32,
-        b: &Boundary,
-        source: &str,
-        slot: &Slot,
-        state: &mut State<S>,
-    ) {
-        let number = slot.seq % RING as u64;
-        state.put(key(Kind::SourceSlot, partition, &[b.as_str(), source], Some(number), &[]), state::encode(slot));
-    }
-
     /// Notes when a source may be forgotten.
     pub(super) fn schedule<S: Store>(
         &mut self,
@@ -185,6 +172,13 @@ impl Sources {
         }
         Ok(())
     }
+}
+
+/// A write of a ring, as the state holds it.
+pub(super) fn slot(partition: i32, b: &Boundary, source: &str, entry: &Entry) -> (Vec<u8>, Vec<u8>) {
+    let number = entry.seq % RING as u64;
+    let key = key(Kind::SourceSlot, partition, &[b.as_str(), source], Some(number), &[]);
+    (key, state::encode(&entry.slot()))
 }
 
 fn load<S: Store>(partition: i32, b: &Boundary, source: &str, state: &State<S>) -> Result<Ring> {

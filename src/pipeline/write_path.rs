@@ -1,5 +1,6 @@
 //! The write path after embedding: score, decide, effects.
 
+use super::ahead::Admitted;
 use super::engine::Taken;
 use super::outputs::{self, Forward};
 use super::rolling_path::Entry;
@@ -29,10 +30,11 @@ impl Engine {
         unit: &mut Unit,
         state: &mut State<S>,
         taken: Taken,
-        write: &Write,
+        admitted: &Admitted,
         ruling: &Ruling,
         embedded: Option<Result<Encoded>>,
     ) -> Result<Vec<Output>> {
+        let write = &admitted.write;
         let mut flags = Vec::new();
         if write.embedding.is_some() && !ruling.may_embed {
             flags.push("embedding_ignored".to_owned());
@@ -41,7 +43,8 @@ impl Engine {
         let vector = embedded.as_ref().and_then(|e| e.as_ref().ok()).map(|e| e.vector.clone());
         let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
         let rolled = self.roll(unit, state, occasion)?;
-        let screened = self.screen(unit, state, occasion, vector.as_ref())?;
+        let mut screened = self.screen(unit, state, occasion, admitted, vector.as_ref())?;
+        let moved = self.share(unit, state, occasion, screened.as_mut())?;
         let (memsad, embedding) = self.score(unit, state, occasion, ruling, embedded, &mut flags)?;
         let posture = &self.topology.main.posture;
         let facts = screened.as_ref().map(|s| &s.facts);
@@ -75,9 +78,10 @@ impl Engine {
         let hidden = screened.as_ref().map_or("", |s| s.hidden.as_str());
         let entry = Entry::of(ruling.origin, embedding, screened.as_ref(), &body);
         let mut outputs = rolled;
+        outputs.extend(moved);
         outputs.extend(self.effects(unit, taken, write, body, hidden)?);
         if let Some(screened) = screened {
-            let more = self.screened(unit, state, occasion, &screened, &outputs)?;
+            let more = self.screened(unit, state, occasion, screened, &outputs)?;
             outputs.extend(more);
         }
         self.accepted(unit, state, occasion, ruling, vector.as_ref(), &outputs)?;

@@ -3,6 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// What became of the copy of a rolling calibration on `calibrations`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Copied {
+    /// It is there.
+    Published,
+    /// None was made: the newest one is less than a day of stream time old.
+    #[default]
+    Recent,
+    /// None was made: it is above `limits.max_output_bytes`.
+    TooLarge,
+    /// None was made: it has fewer than two rows.
+    TooSmall,
+}
+
 /// What the stream based a rolling calibration on (`memsad.md` 1.5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollingFacts {
@@ -10,6 +25,9 @@ pub struct RollingFacts {
     pub before: Option<i64>,
     /// Its name in decisions.
     pub calibration: String,
+    /// Whether the topic has a copy.
+    #[serde(default)]
+    pub copy: Copied,
     /// Smoothed drift of the scores from one write to the next, 1e-9 of a cosine.
     pub drift: u64,
     /// Kolmogorov-Smirnov distance of the newer half of the rows from the older one, in millionths.

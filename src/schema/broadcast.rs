@@ -142,6 +142,9 @@ pub struct Calibration {
     /// Hardened form.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub conformal: Option<ConformalRows>,
+    /// Of a copy of what the stream made, and of what was published from one: its name in decisions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rolling: Option<String>,
 }
 
 /// State of a honeypot.

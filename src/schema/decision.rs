@@ -189,6 +189,19 @@ pub enum ScreenStatus {
     Uncalibrated,
 }
 
+/// How unusual the characters of a text are among trusted texts of like length. Reported; nothing depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CharacterFacts {
+    /// Cross-entropy of its trigrams under those of trusted texts, thousandths of a bit a character.
+    pub cost: u32,
+    /// Characters of its normal form.
+    pub length: u32,
+    /// Trusted texts of like length, and this one.
+    pub of: u32,
+    /// Those that cost at least as much, this one included.
+    pub rank: u32,
+}
+
 /// What the screen found. Scores in millionths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScreenFacts {
@@ -200,6 +213,10 @@ pub struct ScreenFacts {
     pub c_counts: bool,
     /// `scope@version` of the calibration; null when none applies.
     pub calibration: Option<String>,
+    /// Its characters; absent without a calibration that has them. Decisions of earlier programs have no such field,
+    /// and their hashes hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub characters: Option<CharacterFacts>,
     /// Classes of wording.
     pub classes: Vec<String>,
     /// Drift between key and value.
@@ -220,6 +237,9 @@ pub struct ScreenFacts {
     pub p: u64,
     /// Rows at least as unusual, this write included: p-value = rank / of.
     pub rank: Option<u32>,
+    /// Present where this write fills a block of the boundary's writes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub share: Option<ShareFacts>,
     /// How the verdict counts.
     pub status: ScreenStatus,
     /// Calls and environment names that are new in the boundary.
@@ -228,6 +248,30 @@ pub struct ScreenFacts {
     pub unseen_sinks: u32,
     /// What the screen alone would say.
     pub verdict: Verdict,
+}
+
+/// Screened writes, and those of them that reach a floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Tally {
+    /// Writes that reach a floor.
+    pub hits: u32,
+    /// Writes.
+    pub n: u32,
+}
+
+/// How the share of writes that reach a floor stands, once a block of writes is full.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShareFacts {
+    /// The alarm that stands behind this block: `up` or `down`; null where there is none.
+    pub alarm: Option<String>,
+    /// What the block is compared with; null where it becomes that itself.
+    pub base: Option<Tally>,
+    /// The block that this write fills.
+    pub block: Tally,
+    /// Where `base` comes from: `scope@version` of the calibration in force, or `stream`, the first full block.
+    pub of: String,
+    /// Whether this block raised a finding.
+    pub raised: bool,
 }
 
 /// Which allowed write is taken back, and how.

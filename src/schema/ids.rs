@@ -19,6 +19,8 @@ pub enum Kind {
     Retraction,
     /// A finding about a calibration.
     Calibration,
+    /// A finding about the share of writes that reach a floor.
+    Share,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Kind::Event => "event",
             Kind::Retraction => "retraction",
             Kind::Calibration => "calibration",
+            Kind::Share => "share",
         }
     }
 }

@@ -20,7 +20,7 @@ mod source_stamp;
 mod vector;
 mod write;
 
-pub use activation::{Activation, RollingFacts};
+pub use activation::{Activation, Copied, RollingFacts};
 pub use attack::{
     Analytic, AnomalyAnalysis, AtlasAttack, AtlasRef, Attack, Evidence, FindingInfo, Metadata, NamedValue, Observation,
     ObservedAnomaly, Product, Unmapped,
@@ -32,9 +32,9 @@ pub use broadcast::{
 };
 pub use dead_letter::{Coordinates, DeadLetterHeaders, DeadLetterStub, Isolation};
 pub use decision::{
-    Certificate, ChainLink, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind, InputRef, MemsadFacts,
-    MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus, SourceFacts, Tail, Verdict,
-    Versions, WindowFacts, canonical,
+    Certificate, ChainLink, CharacterFacts, ConformalFacts, ContentFacts, Decision, DecisionBody, DecisionKind,
+    InputRef, MemsadFacts, MemsadStatus, PolicyFacts, ResetFacts, RetractionFacts, ScreenFacts, ScreenStatus,
+    ShareFacts, SourceFacts, Tail, Tally, Verdict, Versions, WindowFacts, canonical,
 };
 pub use document::{document, names};
 pub use headers::{Headers, names as header};
@@ -42,7 +42,7 @@ pub use ids::{Ids, Kind as IdKind};
 pub use meta::{Agreement, ApplicationMeta, MemberMeta, Meta, ReadFormats, StateFormats};
 pub use retrieval_log::{RawRetrieval, ResultItem};
 pub use review::{Review, ReviewAction};
-pub use screening::{LeftOut, ScreenCalibration, ScreenGroup, ScreenKind};
+pub use screening::{CharacterCalibration, LeftOut, ScreenCalibration, ScreenGroup, ScreenKind};
 pub use source_stamp::{OriginalKey, SourceStamp};
 pub use vector::{ONE, Vector, dot, to_cosine};
 pub use write::{Embedding, Op, Origin, RawWrite};

@@ -26,6 +26,15 @@ pub struct ScreenGroup {
     pub rows: Vec<[u64; 4]>,
 }
 
+/// Character trigrams of trusted texts, in hashed buckets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CharacterCalibration {
+    /// Cost of each of 16,384 buckets, sixteenths of a bit, a byte each, base64.
+    pub costs: String,
+    /// Characters and cost of trusted texts, each costed without itself, by length; thousandths of a bit a character.
+    pub rows: Vec<[u32; 2]>,
+}
+
 /// Writes that didn't enter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
@@ -63,6 +72,9 @@ pub struct ScreenCalibration {
     pub shingles: String,
     /// Hashes of the entities of the fitted writes, in the same form.
     pub entities: String,
+    /// What their characters are like; null in a record of an earlier program.
+    #[serde(default)]
+    pub characters: Option<CharacterCalibration>,
     /// Writers and forms.
     pub groups: Vec<ScreenGroup>,
     /// Newer trusted writes that the floors alone would hold: false alarms, not fitted.

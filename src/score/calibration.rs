@@ -96,6 +96,7 @@ pub fn fit(input: &FitInput<'_>) -> Result<Calibration> {
         },
         as_of: input.as_of.clone(),
         conformal: None,
+        rolling: None,
     })
 }
 

@@ -86,17 +86,15 @@ pub(super) fn certificate(
     threshold: Option<i64>,
     conformal: Option<&Conformal>,
 ) -> Certificate {
-    let rows = window.rows();
     let norms2 = scored.dots.iter().map(|(i, _)| u128::from(window.norms2()[*i]));
     let lipschitz = Lipschitz::of(m.statistic, norms2, &counted_sum(scored, window), scored.dots.len());
-    let kth = |row: usize| memory.kth(rows[row].seq);
-    let kths: Vec<(Option<i64>, i64)> = scored.dots.iter().map(|(row, d)| (kth(*row), *d)).collect();
+    let kths: Vec<(Option<i64>, i64)> = scored.dots.iter().map(|(row, d)| (memory.kth(*row), *d)).collect();
     let contrast = kths.iter().filter(|(kth, d)| kth.is_none_or(|k| k < *d)).count();
     let bound = threshold.and_then(|t| bound(m.statistic, t, scored));
     let covered = kths.iter().filter(|(kth, _)| bound.is_some_and(|b| kth.is_some_and(|k| k >= b))).count();
     // Of equally near queries the oldest.
     let target = scored.dots.iter().max_by_key(|(row, d)| (*d, std::cmp::Reverse(*row)));
-    let nearest = target.and_then(|(row, _)| memory.nearest(rows[*row].seq).first().copied());
+    let nearest = target.and_then(|(row, _)| memory.nearest(*row).first().copied());
     let tested = scored.scores.tested(m.statistic);
     Certificate {
         contrast: count(contrast),
@@ -189,7 +187,7 @@ mod tests {
             let scored = score(&moved, &keys, &window);
             let tested = scored.scores.tested(statistic);
             let threshold = tested + gap;
-            let memory = Memory::restore(9, 0, Vec::new());
+            let memory = Memory::restore(12, 9, 0, Vec::new());
             let cert = certificate(&settings(statistic), &scored, &window, &memory, Some(threshold), None);
             let radius = cert.radius.unwrap() as f64 / 1e6 * 32767.0;
             prop_assert!(radius <= slack(tested, threshold) as f64 / 32767.0 * 1e6 / f64::from(cert.lipschitz.max(1)) * 1.001 + 1.0);
@@ -222,7 +220,7 @@ mod tests {
             statistic in statistic(),
         ) {
             let window = window(&queries);
-            let mut memory = Memory::restore(100, 0, Vec::new());
+            let mut memory = Memory::restore(12, 100, 0, Vec::new());
             for (i, v) in stored.iter().enumerate() {
                 memory.push(&window, tag(&i.to_string()), 1, v.clone());
             }

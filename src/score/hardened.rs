@@ -3,11 +3,12 @@
 
 use super::certificate::certificate;
 use super::conformal::{Conformal, fewest, level_units};
+use super::kernel;
 use super::keys::Keys;
 use super::memory::Memory;
 use super::memsad::{Scores, Settings};
 use super::window::Window;
-use crate::schema::{MemsadFacts, MemsadStatus, Vector, WindowFacts, dot};
+use crate::schema::{MemsadFacts, MemsadStatus, Vector, WindowFacts};
 use crate::topology::{Memsad, MemsadMode};
 
 /// A write against a window.
@@ -24,8 +25,9 @@ pub struct Scored {
 /// Scores a write against the queries that it doesn't come from.
 #[must_use]
 pub fn score(candidate: &Vector, keys: &Keys, window: &Window) -> Scored {
-    let counted = window.rows().iter().enumerate().filter(|(_, q)| !keys.excludes(&q.keys));
-    let dots: Vec<(usize, i64)> = counted.map(|(i, q)| (i, dot(candidate, &q.vector))).collect();
+    let each = kernel::current().each(window.packed(), candidate.as_slice());
+    let counted = window.rows().iter().zip(each).enumerate().filter(|(_, (q, _))| !keys.excludes(&q.keys));
+    let dots: Vec<(usize, i64)> = counted.map(|(i, (_, dot))| (i, i64::from(dot))).collect();
     let excluded = window.rows().len() - dots.len();
     let Some(max) = dots.iter().map(|(_, d)| *d).max() else {
         return Scored { excluded, ..Scored::default() };

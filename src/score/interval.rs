@@ -5,10 +5,15 @@
 /// The bounds solve a binomial tail by bisection in log space; absolute error below 1e-9.
 #[must_use]
 pub fn clopper_pearson(x: u32, n: u32) -> [f64; 2] {
+    clopper_pearson_at(0.025, x, n)
+}
+
+/// The interval that misses the truth by at most `tail` on each side.
+#[must_use]
+pub fn clopper_pearson_at(tail: f64, x: u32, n: u32) -> [f64; 2] {
     if n == 0 {
         return [0.0, 1.0];
     }
-    let tail = 0.025;
     let low = if x == 0 { 0.0 } else { bisect(|p| upper_tail(x, n, p) < tail) };
     let high = if x == n { 1.0 } else { bisect(|p| 1.0 - upper_tail(x + 1, n, p) > tail) };
     [low, high]
@@ -34,9 +39,15 @@ fn upper_tail(x: u32, n: u32, p: f64) -> f64 {
     }
     let mut term = log_choose(n, x) + f64::from(x) * p.ln() + f64::from(n - x) * (-p).ln_1p();
     let ratio = p.ln() - (-p).ln_1p();
+    let mean = f64::from(n) * p;
     let mut sum = 0.0;
     for k in x..=n {
-        sum += term.exp();
+        let with = sum + term.exp();
+        // Behind the mean terms only get smaller: what no longer adds anything never will.
+        if with == sum && f64::from(k) > mean {
+            break;
+        }
+        sum = with;
         if k < n {
             term += (f64::from(n - k) / f64::from(k + 1)).ln() + ratio;
         }
@@ -50,7 +61,7 @@ fn log_choose(n: u32, k: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::clopper_pearson;
+    use super::{clopper_pearson, clopper_pearson_at};
 
     /// Values of `mempot.md` 5.1.
     #[test]
@@ -68,5 +79,19 @@ mod tests {
             let [l, h] = clopper_pearson(x, n);
             assert!((l - low).abs() < 1e-5 && (h - high).abs() < 1e-5, "{x}/{n}: {l} {h}");
         }
+    }
+
+    /// For no hit and for all the bounds have closed forms; a wider interval holds a narrower one, and a large sample
+    /// takes no time.
+    #[test]
+    fn levels_and_large_samples() {
+        for (tail, n) in [(0.025_f64, 50_u32), (0.005, 500), (0.005, 65_536)] {
+            let edge = tail.powf(1.0 / f64::from(n));
+            let ([none, high], [low, all]) = (clopper_pearson_at(tail, 0, n), clopper_pearson_at(tail, n, n));
+            assert!(none == 0.0 && (high - (1.0 - edge)).abs() < 1e-9, "{tail} {n}: {high}");
+            assert!(all == 1.0 && (low - edge).abs() < 1e-9, "{tail} {n}: {low}");
+        }
+        let ([low, high], [wide, wider]) = (clopper_pearson(40, 500), clopper_pearson_at(0.005, 40, 500));
+        assert!(wide < low && high < wider);
     }
 }

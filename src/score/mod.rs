@@ -4,6 +4,7 @@
 mod calibration;
 mod certificate;
 mod conformal;
+mod copies;
 mod drift;
 mod hardened;
 mod history;
@@ -22,12 +23,13 @@ mod window;
 pub use calibration::{FitInput, applicable, fit};
 pub use certificate::{Lipschitz, paper_condition, slack};
 pub use conformal::{Conformal, Fitted, MOST_ROWS, Row, fewest, level_units, most, pack};
+pub use copies::{COPIES, Copies, CopyInput, copy_of};
 pub use drift::Distance;
 pub use hardened::{Against, Scored, assess_hardened, score};
 pub use history::History;
-pub use interval::clopper_pearson;
+pub use interval::{clopper_pearson, clopper_pearson_at};
 pub use keys::{Keys, Tag, tag};
-pub use memory::{K, Memory, Stored, StoredValue};
+pub use memory::{K, Memory, Pushed, Stored, StoredValue};
 pub use memsad::{OTHER_ENCODER, OTHER_FORM, Scores, Settings, assess};
 pub use outlier::{NEIGHBOURS, energy, knn};
 pub use plus::{

@@ -104,6 +104,7 @@ pub fn fit_hardened(input: HardenedInput<'_>) -> Result<Calibration> {
         history: CalibrationHistory { m: count(window.rows().len()), mean_norm, digest },
         as_of,
         conformal: Some(ConformalRows { level, left_out: count(all - rows.len()), rows: pack(&rows) }),
+        rolling: None,
     })
 }
 

@@ -90,6 +90,7 @@ pub struct AcceptedValue {
     /// Who wrote it.
     pub keys: Keys,
     /// Little-endian i16.
+    #[serde(with = "serde_bytes")]
     pub vector: Vec<u8>,
 }
 

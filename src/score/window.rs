@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::kernel::Rows;
 use super::keys::{Keys, Tag};
 use crate::clock::Millis;
 use crate::schema::{ONE, Vector, dot};
@@ -43,6 +44,7 @@ pub struct QueryValue {
     /// Who asked.
     pub keys: Keys,
     /// Little-endian i16.
+    #[serde(with = "serde_bytes")]
     pub vector: Vec<u8>,
 }
 
@@ -87,6 +89,8 @@ pub struct Window {
     limits: Limits,
     mark: WindowMark,
     rows: Vec<Query>,
+    /// Their vectors as kernels read them.
+    packed: Rows,
     waiting: Vec<Query>,
     digest: String,
     /// Component sums of the rows.
@@ -116,8 +120,16 @@ impl Window {
     pub fn restore(limits: Limits, mark: WindowMark, mut queries: Vec<Query>) -> Self {
         queries.sort_unstable_by_key(|q| q.seq);
         let waiting = queries.split_off(queries.partition_point(|q| q.seq < mark.settled));
-        let mut window =
-            Self { limits, mark, rows: queries, waiting, digest: String::new(), sum: Vec::new(), norms2: Vec::new() };
+        let mut window = Self {
+            limits,
+            mark,
+            rows: queries,
+            packed: Rows::new(0),
+            waiting,
+            digest: String::new(),
+            sum: Vec::new(),
+            norms2: Vec::new(),
+        };
         window.measure();
         window
     }
@@ -169,6 +181,9 @@ impl Window {
     }
 
     fn measure(&mut self) {
+        let dimension = self.rows.first().map_or(0, |q| q.vector.as_slice().len());
+        debug_assert!(self.rows.iter().all(|q| q.vector.as_slice().len() == dimension));
+        self.packed = Rows::of(dimension, self.rows.iter().map(|q| q.vector.as_slice()));
         self.digest = digest(&self.rows);
         self.sum = sum(self.rows.iter().map(|q| &q.vector));
         self.norms2 = self.rows.iter().map(|q| norm2(q.vector.as_slice())).collect();
@@ -204,6 +219,12 @@ impl Window {
         &self.rows
     }
 
+    /// Their vectors, for a kernel.
+    #[must_use]
+    pub fn packed(&self) -> &Rows {
+        &self.packed
+    }
+
     /// The queries that wait.
     #[must_use]
     pub fn waiting(&self) -> &[Query] {
@@ -230,7 +251,7 @@ impl Window {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let one = self.rows.first().or(self.waiting.first()).map_or(0, |q| 2 * q.vector.as_slice().len() + 96);
-        one * (self.rows.len() + self.waiting.len())
+        one * (self.rows.len() + self.waiting.len()) + self.packed.bytes()
     }
 }
 

@@ -23,27 +23,32 @@ pub struct KeyTokens {
 pub struct Trace {
     /// Shingles of the value.
     pub value: Hashes,
-    /// Shingles of the text.
-    pub text: Hashes,
+    /// Shingles of the text, where the value isn't all of it.
+    pub text: Option<Hashes>,
     /// Key, if it had one.
     pub key: Option<KeyTokens>,
 }
 
 impl Trace {
-    /// Of a record.
+    /// Of a record; `text` is its text in normal form.
     #[must_use]
-    pub fn of(keyed: &Keyed<'_>) -> Self {
-        let text = norm(keyed.text);
+    pub fn of(keyed: &Keyed<'_>, text: &str) -> Self {
         let key = keyed.key.map(norm);
-        let all = shingles(&text);
-        let mut trace = Self {
-            value: if key.is_none() { all.clone() } else { shingles(&norm(keyed.value)) },
-            text: all,
-            key: key.map(|k| KeyTokens { exact: token_set(&k, false), folded: token_set(&k, true) }),
+        let mut all = shingles(text);
+        all.cut(KEPT);
+        let Some(key) = key else {
+            return Self { value: all, text: None, key: None };
         };
-        trace.value.cut(KEPT);
-        trace.text.cut(KEPT);
-        trace
+        let mut value = shingles(&norm(keyed.value));
+        value.cut(KEPT);
+        let key = KeyTokens { exact: token_set(&key, false), folded: token_set(&key, true) };
+        Self { value, text: Some(all), key: Some(key) }
+    }
+
+    /// Shingles of the text.
+    #[must_use]
+    pub fn text(&self) -> &Hashes {
+        self.text.as_ref().unwrap_or(&self.value)
     }
 
     /// Whether both have the same key: Jaccard from .9, or no key on a side.
@@ -54,8 +59,8 @@ impl Trace {
     }
 
     /// Shared new shingles, times 1 - Jaccard of the keys where both have one; millionths.
-    fn shared_new(&self, new: &Probe<'_>, earlier: &Self) -> u64 {
-        let shared = new.shared(&earlier.value) as u64 * 1_000_000;
+    fn shared_new(&self, shared: u32, earlier: &Self) -> u64 {
+        let shared = u64::from(shared) * 1_000_000;
         let (Some(a), Some(b)) = (&self.key, &earlier.key) else { return shared };
         let (common, all) = a.folded.jaccard(&b.folded);
         shared * (all - common) / all
@@ -99,10 +104,11 @@ pub fn campaign<'a>(
     earlier: impl IntoIterator<Item = Earlier<'a>>,
 ) -> Campaign {
     let new = write.value.minus(fitted);
-    let (new_probe, text_probe) = (Probe::new(&new), Probe::new(&write.text));
+    let probe = Probe::new(&new, write.text());
     let mut found = Campaign { new: u32::try_from(new.len()).unwrap_or(u32::MAX), ..Campaign::default() };
     for (i, e) in earlier.into_iter().enumerate() {
-        let c = write.shared_new(&new_probe, e.trace);
+        let (new, value) = probe.shared(&e.trace.value);
+        let c = write.shared_new(new, e.trace);
         found.c = found.c.max(c);
         if c >= floor {
             found.campaign.push(i);
@@ -110,8 +116,8 @@ pub fn campaign<'a>(
         if !write.same_key(e.trace) {
             continue;
         }
-        let (shared, all) = text_probe.jaccard(&e.trace.text);
-        let wording = 2 * shared >= all;
+        let shared = e.trace.text.as_ref().map_or(value, |text| probe.shared(text).1);
+        let wording = 2 * u64::from(shared) >= probe.all(e.trace.text(), shared);
         let meaning = vector.zip(e.vector).is_some_and(|(a, b)| same_dimension(a, b) && dot(a, b) >= NEAR);
         found.b_wording += u32::from(wording);
         if wording || meaning {
@@ -131,7 +137,7 @@ mod tests {
     use super::*;
 
     fn trace(text: &str) -> Trace {
-        Trace::of(&Keyed::of(text))
+        Trace::of(&Keyed::of(text), &norm(text))
     }
 
     fn against(text: &str, earlier: &[&str], fitted: &Hashes) -> Campaign {

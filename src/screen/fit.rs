@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::characters::{Characters, Grams};
 use super::conformal::{MOST, Row};
 use super::normal::Form;
 use super::verdict::{Floors, judge};
@@ -109,6 +110,7 @@ pub fn fit(input: FitInput<'_>) -> Result<ScreenCalibration> {
         let found = replay(&fitted, input.poison.iter(), |r| &r.features);
         share(found.iter().filter(|s| s.held).count(), found.len())
     });
+    let texts: Vec<&Grams> = old.iter().copied().chain(new.iter().copied()).map(|r| &r.features.grams).collect();
     Ok(ScreenCalibration {
         kind: ScreenKind::Screen,
         scope: input.scope.name(),
@@ -121,6 +123,7 @@ pub fn fit(input: FitInput<'_>) -> Result<ScreenCalibration> {
         left_out,
         shingles: STANDARD.encode(fitted.shingles.to_bytes()),
         entities: STANDARD.encode(fitted.entities.to_bytes()),
+        characters: Some(Characters::fit(&texts).to_record()),
         groups: groups.into_values().collect(),
         held: share(flagged, scored.len()),
         control: share(prefixed.iter().filter(|s| s.held).count(), prefixed.len()),
@@ -315,11 +318,13 @@ mod tests {
     #[test]
     fn broken_records_are_refused() {
         let good = fitted(benign(60), false, 0).unwrap();
-        let broken: [fn(&mut ScreenCalibration); 5] = [
+        let broken: [fn(&mut ScreenCalibration); 7] = [
             |c| c.shingles = "AAAA".into(),
             |c| c.entities = "?".into(),
             |c| c.groups[0].form = "other".into(),
             |c| c.n += 1,
+            |c| c.held.flagged = c.held.n + 1,
+            |c| c.characters.as_mut().unwrap().costs.clear(),
             |c| c.groups.push(c.groups[0].clone()),
         ];
         for change in broken {

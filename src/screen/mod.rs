@@ -5,6 +5,7 @@
 //! knows. Out: P, C, B, D, J, their rank among trusted rows, and a verdict.
 
 mod campaign;
+mod characters;
 mod conformal;
 mod drift;
 mod entity;
@@ -17,10 +18,12 @@ mod normal;
 mod payload;
 mod record;
 mod ring;
+mod share;
 mod source;
 mod verdict;
 
 pub use campaign::{Campaign, Earlier, KeyTokens, Trace, campaign};
+pub use characters::{Characters, Grams};
 pub use conformal::{Conformal, LEAST, MOST, Rank, Row};
 pub use drift::{Drift, drift};
 pub use entity::{Entity, EntityKind, entities};
@@ -33,6 +36,7 @@ pub use normal::{Form, Hashes, Keyed, is_sentence, norm, sentences, shingles};
 pub use payload::{Payload, Sentences};
 pub use record::{Group, Screening};
 pub use ring::{Entry, Ring, Slot, Standing, Written};
+pub use share::{Alarm, BLOCK, Moved, ShareMark, moved};
 pub use source::source_id;
 pub use verdict::{FAMILIES, Finding, Floors, Scored, judge};
 
@@ -50,6 +54,8 @@ pub struct Features {
     pub sentences: Sentences,
     /// What later writes of the source are compared with.
     pub trace: Trace,
+    /// Trigrams of its characters.
+    pub grams: Grams,
     /// D.
     pub drift: Drift,
     /// J.
@@ -68,7 +74,8 @@ impl Features {
         let cut = end < text.len();
         let text = &text[..end];
         let keyed = Keyed::of(text);
-        let trace = Trace::of(&keyed);
+        let normal = norm(text);
+        let trace = Trace::of(&keyed, &normal);
         Self {
             form: keyed.form,
             sentences: Sentences::of(text),
@@ -76,6 +83,7 @@ impl Features {
             junk: junk(text),
             hidden: hidden(text),
             cut,
+            grams: Grams::of(&normal),
             trace,
         }
     }

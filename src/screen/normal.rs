@@ -42,10 +42,11 @@ pub(super) fn folded(text: &str) -> String {
 /// The normal form.
 #[must_use]
 pub fn norm(text: &str) -> String {
+    if text.is_ascii() && !may_be_spelled(text.as_bytes()) {
+        return ascii_norm(text);
+    }
     let folded = folded(text);
-    let joined = if text.is_ascii() && !may_be_spelled(folded.as_bytes()) {
-        folded
-    } else if text.is_ascii() {
+    let joined = if text.is_ascii() {
         join_spelled(folded.as_bytes())
     } else {
         let quote = |c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c };
@@ -59,6 +60,24 @@ pub fn norm(text: &str) -> String {
         out.push_str(word);
     }
     out
+}
+
+/// Lower case, with runs of white space as one space and none at the ends.
+fn ascii_norm(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut space = false;
+    for byte in text.bytes() {
+        if matches!(byte, b' ' | b'\t'..=b'\r') {
+            space = !out.is_empty();
+            continue;
+        }
+        if space {
+            out.push(b' ');
+            space = false;
+        }
+        out.push(byte.to_ascii_lowercase());
+    }
+    String::from_utf8(out).unwrap_or_default()
 }
 
 /// Two single letters and their spaces: a spelled word has them.
@@ -173,7 +192,9 @@ impl Hashes {
     /// Little-endian bytes, ascending.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|h| h.to_le_bytes()).collect()
+        let mut out = vec![0; 8 * self.len()];
+        out.as_chunks_mut().0.iter_mut().zip(&self.0).for_each(|(to, h)| *to = h.to_le_bytes());
+        out
     }
 
     /// Reads what [`Hashes::to_bytes`] wrote; `None` for a length that can't be.
@@ -195,16 +216,11 @@ impl Hashes {
         n
     }
 
-    /// Size of the union with a set, and what both share.
-    fn union(&self, other: &Self, shared: usize) -> u64 {
-        (self.len() + other.len() - shared).max(1) as u64
-    }
-
     /// Intersection and union; their ratio is the Jaccard similarity. (0, 1) for two empty sets.
     #[must_use]
     pub(super) fn jaccard(&self, other: &Self) -> (u64, u64) {
         let shared = self.shared(other);
-        (shared as u64, self.union(other, shared))
+        (shared as u64, (self.len() + other.len() - shared).max(1) as u64)
     }
 
     /// The smallest `most`: the same for the same set, wherever it is cut.
@@ -217,54 +233,88 @@ impl Hashes {
     }
 }
 
-/// A set that is compared with many: most hashes that aren't in it are told by one bit.
+/// Two sets that are compared with many at once: most hashes that are in neither are told by one bit.
 #[derive(Debug)]
-pub(super) struct Probe<'a> {
-    set: &'a Hashes,
-    bits: [u64; 64],
+pub(super) struct Probe {
+    /// Ascending, and whether a hash is in the first set, and in the second.
+    hashes: Vec<(u64, [bool; 2])>,
+    second: usize,
+    /// By the lowest bits of a hash: 0 where no hash has them.
+    table: [u8; TABLE],
 }
 
-impl<'a> Probe<'a> {
-    pub(super) fn new(set: &'a Hashes) -> Self {
-        let mut bits = [0; 64];
-        set.0.iter().for_each(|h| bits[(h >> 6) as usize % 64] |= 1 << (h % 64));
-        Self { set, bits }
+const TABLE: usize = 4096;
+
+/// Place in a table.
+#[allow(clippy::cast_possible_truncation)] // the lowest bits are what is wanted
+fn place(hash: u64) -> usize {
+    hash as usize % TABLE
+}
+
+impl Probe {
+    pub(super) fn new(first: &Hashes, second: &Hashes) -> Self {
+        let mut table = [0; TABLE];
+        let mut hashes: Vec<_> = second.0.iter().map(|h| (*h, [first.contains(*h), true])).collect();
+        hashes.extend(first.0.iter().filter(|h| !second.contains(**h)).map(|h| (*h, [true, false])));
+        hashes.sort_unstable();
+        hashes.iter().for_each(|(h, _)| table[place(*h)] = 1);
+        Self { hashes, second: second.len(), table }
     }
 
-    /// Size of the intersection.
-    pub(super) fn shared(&self, other: &Hashes) -> usize {
-        let may = |h: &&u64| self.bits[(**h >> 6) as usize % 64] >> (**h % 64) & 1 == 1;
-        other.0.iter().filter(may).filter(|h| self.set.contains(**h)).count()
+    /// What a set shares with the first, and with the second.
+    pub(super) fn shared(&self, other: &Hashes) -> (u32, u32) {
+        let mut shared = (0, 0);
+        for eight in other.0.chunks(8) {
+            if eight.iter().fold(0, |any, h| any | self.table[place(*h)]) == 0 {
+                continue;
+            }
+            for hash in eight.iter().filter(|h| self.table[place(**h)] == 1) {
+                if let Ok(at) = self.hashes.binary_search_by_key(hash, |(h, _)| *h) {
+                    let [first, second] = self.hashes[at].1;
+                    shared = (shared.0 + u32::from(first), shared.1 + u32::from(second));
+                }
+            }
+        }
+        shared
     }
 
-    /// Intersection and union.
-    pub(super) fn jaccard(&self, other: &Hashes) -> (u64, u64) {
-        let shared = self.shared(other);
-        (shared as u64, self.set.union(other, shared))
+    /// Size of the second's union with a set that shares so many.
+    pub(super) fn all(&self, other: &Hashes, shared: u32) -> u64 {
+        (self.second as u64 + other.len() as u64).saturating_sub(u64::from(shared)).max(1)
     }
 }
 
-/// The first 8 bytes of SHA-256: nobody finds a text with a wanted hash.
+/// The first 8 bytes of SHA-256 over parts with a zero behind each: nobody finds a text with a wanted hash.
 #[must_use]
 pub(super) fn hash(parts: &[&str]) -> u64 {
-    let mut hasher = Sha256::new();
+    let mut joined = Vec::with_capacity(parts.iter().map(|p| p.len() + 1).sum());
     for part in parts {
-        hasher.update(part.as_bytes());
-        hasher.update([0]);
+        joined.extend_from_slice(part.as_bytes());
+        joined.push(0);
     }
-    let digest = hasher.finalize();
-    digest.iter().take(8).fold(0, |acc, b| acc << 8 | u64::from(*b))
+    hash_of(&joined)
+}
+
+fn hash_of(joined: &[u8]) -> u64 {
+    Sha256::digest(joined).first_chunk::<8>().map_or(0, |b| u64::from_be_bytes(*b))
 }
 
 /// Hashes of all windows of three folded tokens; of all tokens when there are fewer. No token, no shingle.
 #[must_use]
 pub fn shingles(normal: &str) -> Hashes {
-    let folded: Vec<Cow<'_, str>> = tokens(normal).into_iter().map(fold_digits).collect();
-    let tokens: Vec<&str> = folded.iter().map(AsRef::as_ref).collect();
-    if tokens.is_empty() {
+    let tokens = tokens(normal);
+    let (mut joined, mut ends) = (Vec::with_capacity(normal.len() + 8), Vec::with_capacity(tokens.len() + 1));
+    ends.push(0);
+    for token in tokens {
+        joined.extend_from_slice(fold_digits(token).as_bytes());
+        joined.push(0);
+        ends.push(joined.len());
+    }
+    if joined.is_empty() {
         return Hashes::default();
     }
-    Hashes::new(tokens.windows(SHINGLE.min(tokens.len())).map(hash).collect())
+    let wide = SHINGLE.min(ends.len() - 1);
+    Hashes::new(ends.windows(wide + 1).map(|w| hash_of(&joined[w[0]..w[wide]])).collect())
 }
 
 /// Hashes of the distinct tokens, with digits folded or not.
@@ -406,16 +456,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_probe_counts_as_its_set(a in prop::collection::vec(0..5000_u64, 0..60), b in prop::collection::vec(0..5000_u64, 0..60)) {
-            let (a, b) = (Hashes::new(a), Hashes::new(b));
-            prop_assert_eq!(Probe::new(&a).jaccard(&b), a.jaccard(&b));
-            prop_assert_eq!(a.shared(&b), b.shared(&a));
+        fn a_probe_counts_as_its_sets(
+            a in prop::collection::vec(0..5000_u64, 0..60), b in prop::collection::vec(0..5000_u64, 0..60),
+            c in prop::collection::vec(0..5000_u64, 0..60),
+        ) {
+            let (a, b, c) = (Hashes::new(a), Hashes::new(b), Hashes::new(c));
+            let probe = Probe::new(&a, &b);
+            let (first, second) = probe.shared(&c);
+            prop_assert_eq!((first as usize, second as usize), (a.shared(&c), b.shared(&c)));
+            prop_assert_eq!((u64::from(second), probe.all(&c, second)), b.jaccard(&c));
         }
 
         #[test]
         fn what_is_not_looked_at_is_not_spelled(text in "[a-c ]{0,16}") {
             let joined = join_spelled(text.as_bytes());
             prop_assert!(joined == text || may_be_spelled(text.as_bytes()));
+        }
+
+        /// The quick path of ASCII is the long one.
+        #[test]
+        fn ascii_is_normalised_alike(text in "[ -~\\t-\\r]{0,60}") {
+            let long: Vec<&str> = text.split_whitespace().collect();
+            prop_assert_eq!(ascii_norm(&text), long.join(" ").to_ascii_lowercase());
+        }
+
+        /// Shingles are hashes of their tokens.
+        #[test]
+        fn shingles_hash_their_tokens(words in prop::collection::vec("[a-z]{1,4}", 0..12)) {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let wanted = words.windows(SHINGLE.min(words.len()).max(1)).map(hash).collect();
+            prop_assert_eq!(shingles(&words.join(" ")), Hashes::new(wanted));
         }
 
         /// Without an automaton or with one: the same words.

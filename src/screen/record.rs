@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::characters::Characters;
 use super::conformal::{Conformal, LEAST, MOST, Rank, Row};
 use super::normal::{Form, Hashes};
 use super::{Fitted, LEXICON};
 use crate::error::{Code, Error, Result};
-use crate::schema::ScreenCalibration;
+use crate::schema::{ScreenCalibration, Tally};
 
 /// Accepted writes from which a form of record is known, and C counts for it.
 const KNOWN: u32 = 100;
@@ -34,6 +35,10 @@ pub struct Screening {
     pub lexicon: String,
     /// What trusted writes contain.
     pub fitted: Fitted,
+    /// Newer trusted writes, and those that reach a floor.
+    pub share: Tally,
+    /// What their characters are like.
+    pub characters: Characters,
     groups: BTreeMap<(Option<String>, Form), Group>,
 }
 
@@ -52,6 +57,10 @@ impl Screening {
             shingles: hashes(&record.shingles).ok_or_else(|| invalid("shingles that are no sorted hashes"))?,
             entities: hashes(&record.entities).ok_or_else(|| invalid("entities that are no sorted hashes"))?,
         };
+        let characters = match &record.characters {
+            Some(c) => Characters::from_record(c).ok_or_else(|| invalid("characters that can't be"))?,
+            None => Characters::default(),
+        };
         let mut groups = BTreeMap::new();
         let mut rows = 0;
         for g in &record.groups {
@@ -66,8 +75,20 @@ impl Screening {
         if rows != record.n as usize || rows > MOST {
             return Err(invalid("a number of rows that can't be"));
         }
+        let share = Tally { hits: record.held.flagged, n: record.held.n };
+        if share.hits > share.n {
+            return Err(invalid("a share above one"));
+        }
         let name = format!("{}@{}", record.scope, record.version);
-        Ok(Self { name, encoder: record.encoder.clone(), lexicon: record.lexicon.clone(), fitted, groups })
+        Ok(Self {
+            name,
+            encoder: record.encoder.clone(),
+            lexicon: record.lexicon.clone(),
+            fitted,
+            share,
+            characters,
+            groups,
+        })
     }
 
     /// Whether it was made with this lexicon and encoder.

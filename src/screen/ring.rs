@@ -1,5 +1,7 @@
 //! The newest writes of one source, as the state keeps them: hashes, a vector, and what became of each.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use super::campaign::{Earlier, KeyTokens, Trace};
@@ -34,22 +36,16 @@ pub struct Slot {
     pub input: InputRef,
     /// What became of it.
     pub standing: Standing,
+    #[serde(with = "serde_bytes")]
     value: Vec<u8>,
     /// Absent where the value is the text.
+    #[serde(with = "serde_bytes")]
     text: Option<Vec<u8>>,
     /// Tokens of the key: exact, folded.
     key: Option<(Vec<u8>, Vec<u8>)>,
     /// Little-endian i16.
+    #[serde(with = "serde_bytes")]
     vector: Option<Vec<u8>>,
-}
-
-/// A write of the ring, read.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// As the state keeps it.
-    pub slot: Slot,
-    trace: Trace,
-    vector: Option<Vector>,
 }
 
 /// Whose and which write a slot is.
@@ -67,22 +63,34 @@ pub struct Written {
     pub standing: Standing,
 }
 
+/// A write of the ring.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Number of the write.
+    pub seq: u64,
+    /// Which it is.
+    pub written: Written,
+    trace: Trace,
+    vector: Option<Vector>,
+}
+
 impl Entry {
-    fn new(seq: u64, written: Written, trace: &Trace, vector: Option<&Vector>) -> Self {
-        let same = trace.text == trace.value;
-        let slot = Slot {
-            seq,
-            at: written.at,
-            record: written.record,
-            decision: written.decision,
-            input: written.input,
-            standing: written.standing,
+    /// As the state keeps it.
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        let (w, trace) = (self.written.clone(), &self.trace);
+        Slot {
+            seq: self.seq,
+            at: w.at,
+            record: w.record,
+            decision: w.decision,
+            input: w.input,
+            standing: w.standing,
             value: trace.value.to_bytes(),
-            text: (!same).then(|| trace.text.to_bytes()),
+            text: trace.text.as_ref().map(Hashes::to_bytes),
             key: trace.key.as_ref().map(|k| (k.exact.to_bytes(), k.folded.to_bytes())),
-            vector: vector.map(Vector::to_bytes),
-        };
-        Self { slot, trace: trace.clone(), vector: vector.cloned() }
+            vector: self.vector.as_ref().map(Vector::to_bytes),
+        }
     }
 
     /// Reads a slot; `None` for bytes that can't be hashes or a unit vector.
@@ -90,8 +98,8 @@ impl Entry {
     pub fn read(slot: Slot) -> Option<Self> {
         let value = Hashes::from_bytes(&slot.value)?;
         let text = match &slot.text {
-            Some(bytes) => Hashes::from_bytes(bytes)?,
-            None => value.clone(),
+            Some(bytes) => Some(Hashes::from_bytes(bytes)?),
+            None => None,
         };
         let key = match &slot.key {
             Some((exact, folded)) => {
@@ -107,7 +115,9 @@ impl Entry {
             }
             None => None,
         };
-        Some(Self { trace: Trace { value, text, key }, vector, slot })
+        let Slot { seq, at, record, decision, input, standing, .. } = slot;
+        let written = Written { at, record, decision, input, standing };
+        Some(Self { seq, written, trace: Trace { value, text, key }, vector })
     }
 
     /// What a later write is compared with.
@@ -117,27 +127,29 @@ impl Entry {
     }
 
     fn bytes(&self) -> usize {
-        let s = &self.slot;
-        let text = s.text.as_ref().map_or(0, Vec::len);
-        let vector = s.vector.as_ref().map_or(0, Vec::len);
-        2 * (s.value.len() + text + vector) + s.record.len() + s.decision.len() + s.input.topic.len() + 512
+        let (t, w) = (&self.trace, &self.written);
+        let key = t.key.as_ref().map_or(0, |k| k.exact.len() + k.folded.len());
+        let hashes = t.value.len() + t.text.as_ref().map_or(0, Hashes::len) + key;
+        let vector = self.vector.as_ref().map_or(0, |v| 2 * v.as_slice().len());
+        8 * hashes + vector + w.record.len() + w.decision.len() + w.input.topic.len() + 384
     }
 }
 
 /// The newest writes of a source, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct Ring {
-    entries: Vec<Entry>,
+    entries: VecDeque<Entry>,
+    bytes: usize,
 }
 
 impl Ring {
-    /// From slots in any order; the newest stay.
+    /// From entries in any order; the newest stay.
     #[must_use]
     pub fn restore(mut entries: Vec<Entry>) -> Self {
-        entries.sort_unstable_by_key(|e| e.slot.seq);
+        entries.sort_unstable_by_key(|e| e.seq);
         let skip = entries.len().saturating_sub(RING);
         entries.drain(..skip);
-        Self { entries }
+        Self { bytes: entries.iter().map(Entry::bytes).sum(), entries: entries.into() }
     }
 
     /// Entries, oldest first.
@@ -154,33 +166,35 @@ impl Ring {
     /// Record time of the newest write.
     #[must_use]
     pub fn newest(&self) -> Option<Millis> {
-        self.entries.iter().map(|e| e.slot.at).max()
+        self.entries.iter().map(|e| e.written.at).max()
     }
 
     /// Adds a write; the oldest leaves when full.
-    pub fn push(&mut self, written: Written, trace: &Trace, vector: Option<&Vector>) -> &Slot {
-        let seq = self.entries.last().map_or(0, |e| e.slot.seq + 1);
+    pub fn push(&mut self, written: Written, trace: Trace, vector: Option<Vector>) -> &Entry {
+        let seq = self.entries.back().map_or(0, |e| e.seq + 1);
         if self.entries.len() >= RING {
-            self.entries.remove(0);
+            self.bytes -= self.entries.pop_front().map_or(0, |e| e.bytes());
         }
-        self.entries.push(Entry::new(seq, written, trace, vector));
-        &self.entries[self.entries.len() - 1].slot
+        let entry = Entry { seq, written, trace, vector };
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
+        &self.entries[self.entries.len() - 1]
     }
 
     /// Takes an allowed write back; `None` when it isn't there or was not allowed.
-    pub fn retract(&mut self, seq: u64) -> Option<&Slot> {
-        let entry = self.entries.iter_mut().find(|e| e.slot.seq == seq)?;
-        if entry.slot.standing != Standing::Allowed {
+    pub fn retract(&mut self, seq: u64) -> Option<&Entry> {
+        let entry = self.entries.iter_mut().find(|e| e.seq == seq)?;
+        if entry.written.standing != Standing::Allowed {
             return None;
         }
-        entry.slot.standing = Standing::Retracted;
-        Some(&entry.slot)
+        entry.written.standing = Standing::Retracted;
+        Some(entry)
     }
 
     /// Memory, bytes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.entries.iter().map(Entry::bytes).sum()
+        self.bytes
     }
 }
 
@@ -202,23 +216,23 @@ mod tests {
         for i in 0..120 {
             let text = format!("Question: what is number {i}?\nIt is the number {i} of all.");
             let trace = Features::of(&text).trace;
-            let slot = ring.push(written(i), &trace, (i % 2 == 0).then_some(&vector));
-            slots.insert(slot.seq % RING as u64, slot.clone());
+            let entry = ring.push(written(i), trace, (i % 2 == 0).then(|| vector.clone()));
+            slots.insert(entry.seq % RING as u64, entry.slot());
         }
         assert!(ring.retract(119).is_some() && ring.retract(119).is_none() && ring.retract(0).is_none());
         let entries = slots.into_values().map(|s| Entry::read(s).unwrap()).collect();
         let back = Ring::restore(entries);
         assert_eq!((back.iter().count(), back.newest()), (RING, Some(119)));
         for (a, b) in ring.iter().zip(back.iter()) {
-            assert_eq!((&a.trace, &a.vector, a.slot.seq), (&b.trace, &b.vector, b.slot.seq));
+            assert_eq!((&a.trace, &a.vector, a.seq), (&b.trace, &b.vector, b.seq));
         }
-        assert!(back.bytes() > 0);
+        assert_eq!(back.bytes(), ring.bytes());
     }
 
     #[test]
     fn broken_slots_are_refused() {
         let mut ring = Ring::default();
-        let slot = ring.push(written(0), &Features::of("some text of a memory").trace, None).clone();
+        let slot = ring.push(written(0), Features::of("some text of a memory").trace, None).slot();
         assert!(Entry::read(slot.clone()).is_some());
         assert!(Entry::read(Slot { value: vec![1, 2, 3], ..slot.clone() }).is_none());
         assert!(Entry::read(Slot { vector: Some(vec![0; 4]), ..slot }).is_none());

@@ -2,7 +2,7 @@
 //! because the library's own `commit_transaction` waits about 100 ms a call (spec `anchors_streaming` 2.1).
 #![allow(clippy::disallowed_methods)] // the one place that may call the blocking methods, on the task thread
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -11,14 +11,17 @@ use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use super::offsets::OffsetsThread;
 use super::transactions::{CommitError, Delivered, InputOffset, Transactions};
 use super::triage::{Call, Failure, triage};
 use super::{Output, size};
 use crate::clock::{Millis, monotonic};
 use crate::error::{Action, Code, Error, Result};
 use crate::schema::Headers;
-use crate::source::{GroupMetadata, refused, without_group};
+use crate::source::{GroupMetadata, is_denied, refused, without_group};
 
+/// Longest wait for the name of a topic that was refused.
+const NAME: Duration = Duration::from_millis(500);
 /// Longest wait for one call.
 const CALL: Duration = Duration::from_secs(20);
 /// A drain that takes longer asks whether the transaction has failed.
@@ -100,7 +103,9 @@ impl Relayed {
 
 /// One producer, owned by the thread that makes its transactions.
 pub struct TransactionalProducer {
-    producer: BaseProducer<Context>,
+    producer: Arc<BaseProducer<Context>>,
+    /// Absent without transactions.
+    offsets: Option<OffsetsThread>,
     transactional: bool,
     timeout: Duration,
     opened: Option<Instant>,
@@ -141,11 +146,23 @@ impl TransactionalProducer {
         let producer: BaseProducer<Context> = config
             .create_with_context(Context::default())
             .map_err(|e| Error::with(Code::ConfigInvalid, "the producer can't be made", e))?;
-        let this = Self { producer, transactional: transactional_id.is_some(), timeout, opened: None };
+        let producer = Arc::new(producer);
+        let mut this =
+            Self { producer, offsets: None, transactional: transactional_id.is_some(), timeout, opened: None };
         if let Some(id) = transactional_id {
             this.fence(id)?;
+            this.offsets = Some(OffsetsThread::start(this.producer.clone(), false)?);
         }
         Ok(this)
+    }
+
+    /// Breaks it: offsets are sent and no answer comes.
+    ///
+    /// # Errors
+    /// `internal` when a thread can't start.
+    pub fn without_answers(self) -> Result<Self> {
+        let offsets = Some(OffsetsThread::start(self.producer.clone(), true)?);
+        Ok(Self { offsets, ..self })
     }
 
     fn fence(&self, id: &str) -> Result<()> {
@@ -228,6 +245,11 @@ impl TransactionalProducer {
         }
         let e = self.producer.begin_transaction().err()?;
         let failure = Failure::of(Call::Deliver, &e);
+        // The line that names the topic waits behind the client's other events.
+        let until = monotonic() + NAME;
+        while is_denied(failure.code) && self.producer.context().denied.get().is_none() && monotonic() < until {
+            self.producer.poll(Duration::from_millis(5));
+        }
         let topic = self.producer.context().denied.get().map_or("", String::as_str);
         (failure.abortable || failure.fatal).then(|| CommitError::naming(Call::Deliver, &e, topic))
     }
@@ -293,17 +315,21 @@ impl Transactions for TransactionalProducer {
         }
     }
 
-    fn send_offsets(&mut self, offsets: &[InputOffset], group: &GroupMetadata) -> Outcome<()> {
-        if !self.transactional {
+    fn send_offsets(&mut self, offsets: &[InputOffset], group: &Arc<GroupMetadata>) -> Outcome<()> {
+        let deadline = self.deadline();
+        let rest = || deadline.saturating_duration_since(monotonic()).max(Duration::from_millis(100));
+        let Some(thread) = &mut self.offsets else {
             return Ok(());
-        }
+        };
         let mut list = TopicPartitionList::new();
         for o in offsets {
             drop(list.add_partition_offset(&o.topic, o.partition, Offset::Offset(o.next)));
         }
-        let deadline = self.deadline();
         loop {
-            let Err(e) = self.producer.send_offsets_to_transaction(&list, group, self.rest()) else {
+            let Some(result) = thread.send(list.clone(), group.clone(), rest()) else {
+                return Err(CommitError::abandoned(Call::Offsets));
+            };
+            let Err(e) = result else {
                 return Ok(());
             };
             let failed = CommitError::of(Call::Offsets, &e);
@@ -326,6 +352,9 @@ impl Transactions for TransactionalProducer {
         self.opened = None;
         if !self.transactional {
             return Ok(());
+        }
+        if self.offsets.as_ref().is_some_and(OffsetsThread::is_abandoned) {
+            return Err(CommitError::abandoned(Call::Abort));
         }
         // Outstanding deliveries are served by this thread only, so the call is resumed in small steps.
         let deadline = monotonic() + CALL;

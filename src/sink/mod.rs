@@ -1,6 +1,8 @@
 //! Where records go: outputs of one transaction, and the producer that commits them.
 
+mod attempt;
 mod kafka;
+mod offsets;
 mod probe;
 mod publish;
 mod transactions;
@@ -9,6 +11,7 @@ mod triage;
 use crate::schema::Headers;
 use crate::topology::Role;
 
+pub use attempt::attempt;
 pub use kafka::{Relayed, TransactionalProducer};
 pub use probe::{Finding, Outcome, Report, probe};
 pub use publish::{Publication, publish};

@@ -1,6 +1,7 @@
 //! The transactional log as the commit coordinator needs it: one producer, one open transaction.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -52,6 +53,13 @@ impl CommitError {
             abortable: false,
         };
         Self::triaged(failure, "no answer in time").escalated()
+    }
+
+    /// A call that does not come back: the client can't be asked for anything else.
+    #[must_use]
+    pub fn abandoned(call: Call) -> Self {
+        let error = Error::new(Code::TransactionUnknown, format!("{call:?}: the client does not answer"));
+        Self { action: Action::Rebuild, error }
     }
 
     /// A call that failed; `abortable` as the client says it: nothing was done.
@@ -129,7 +137,7 @@ pub trait Transactions: std::fmt::Debug {
     ///
     /// # Errors
     /// By triage.
-    fn send_offsets(&mut self, offsets: &[InputOffset], group: &Self::Group) -> Result<(), CommitError>;
+    fn send_offsets(&mut self, offsets: &[InputOffset], group: &Arc<Self::Group>) -> Result<(), CommitError>;
 
     /// Commits what was drained.
     ///

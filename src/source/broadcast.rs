@@ -31,6 +31,7 @@ pub struct BroadcastRecord {
 pub struct BroadcastReader {
     consumer: Reader,
     names: Vec<(String, Role)>,
+    copies: bool,
 }
 
 impl std::fmt::Debug for BroadcastReader {
@@ -40,11 +41,12 @@ impl std::fmt::Debug for BroadcastReader {
 }
 
 impl BroadcastReader {
-    /// Starts at the beginning and returns what stood there up to the high watermark.
+    /// Starts at the beginning and returns what stood there up to the last stable offset. Copies of rolling
+    /// calibrations, which nobody adopts, are passed over unless `copies` says otherwise.
     ///
     /// # Errors
     /// `broker_unreachable`, `restore_stalled`.
-    pub fn start(client: &ClientConfig, topology: &Topology) -> Result<(Self, Vec<BroadcastRecord>)> {
+    pub fn start(client: &ClientConfig, topology: &Topology, copies: bool) -> Result<(Self, Vec<BroadcastRecord>)> {
         let consumer = follower(client, "memsluice-broadcast")?;
         let mut whole = Vec::new();
         let mut list = TopicPartitionList::new();
@@ -57,11 +59,7 @@ impl BroadcastReader {
                 tail::read(&consumer, &name, 0, bounds.low, |m| {
                     let Some(m) = m else { return Ok(ControlFlow::Continue(())) };
                     next = m.offset() + 1;
-                    whole.push(BroadcastRecord {
-                        role,
-                        key: m.key().unwrap_or_default().to_vec(),
-                        value: m.payload().map(<[u8]>::to_vec),
-                    });
+                    whole.extend(taken(role, m, copies));
                     Ok(ControlFlow::Continue(()))
                 })?;
             }
@@ -70,7 +68,7 @@ impl BroadcastReader {
             names.push((name, role));
         }
         consumer.assign(&list).map_err(|e| Error::with(Code::BrokerRefused, "can't follow the broadcast topics", e))?;
-        Ok((Self { consumer, names }, whole))
+        Ok((Self { consumer, names, copies }, whole))
     }
 
     /// What came since, without waiting.
@@ -82,13 +80,7 @@ impl BroadcastReader {
             match item {
                 Ok(m) => {
                     let role = self.names.iter().find(|(n, _)| n == m.topic()).map(|(_, r)| *r);
-                    if let Some(role) = role {
-                        out.push(BroadcastRecord {
-                            role,
-                            key: m.key().unwrap_or_default().to_vec(),
-                            value: m.payload().map(<[u8]>::to_vec),
-                        });
-                    }
+                    out.extend(role.and_then(|role| taken(role, &m, self.copies)));
                 }
                 Err(KafkaError::PartitionEOF(_)) => {}
                 Err(error) => tracing::warn!(%error, "broadcast topics"),
@@ -99,4 +91,10 @@ impl BroadcastReader {
         }
         out
     }
+}
+
+fn taken(role: Role, m: &impl Message, copies: bool) -> Option<BroadcastRecord> {
+    let key = m.key().unwrap_or_default();
+    let passed = !copies && role == Role::Calibrations && key.starts_with(b"rolling/");
+    (!passed).then(|| BroadcastRecord { role, key: key.to_vec(), value: m.payload().map(<[u8]>::to_vec) })
 }

@@ -14,10 +14,13 @@ use super::connect::connect;
 use super::internal;
 use super::refusal::{is_denied, refused};
 use super::tail::passing;
+use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
 use crate::topology::{Cleanup, Role, Timestamps, Topology};
 
 pub(super) const CALL: Duration = Duration::from_secs(15);
+/// How long a topic may be unknown after it was made: a broker learns of it a moment after the controller.
+const KNOWN: Duration = Duration::from_secs(3);
 /// Timestamps may be at most this far ahead.
 pub(super) const AHEAD_MS: i64 = 300_000;
 /// Room for batch framing above the largest output.
@@ -32,19 +35,7 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
     connect(client)?;
     let consumer: Reader = reader(client, "read_committed", "memsluice-preflight")?;
     for topic in topology.sources.values().chain(Role::ALL.iter().map(|r| topology.topic(*r))) {
-        let metadata = consumer
-            .fetch_metadata(Some(&topic.name), CALL)
-            .map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
-        let found = metadata.topics().iter().find(|t| t.name() == topic.name);
-        if let Some(code) = found.and_then(|t| t.error()).map(RDKafkaErrorCode::from).filter(|c| is_denied(*c)) {
-            let (what, right) =
-                (format!("topic {} is out of reach", topic.name), format!("DESCRIBE on topic {}", topic.name));
-            return Err(refused(&KafkaError::MetadataFetch(code), Code::BrokerRefused, &what, &right));
-        }
-        let count = found.filter(|t| t.error().is_none()).map_or(0, |t| t.partitions().len());
-        if count == 0 {
-            return Err(Error::new(Code::TopicMissing, format!("topic {} does not exist", topic.name)));
-        }
+        let count = count(&consumer, &topic.name)?;
         if i32::try_from(count).unwrap_or(i32::MAX) != topic.partitions {
             return Err(Error::new(
                 Code::PartitionCountMismatch,
@@ -58,6 +49,29 @@ pub fn preflight(client: &ClientConfig, topology: &Topology, with_settings: bool
     settings(client, topology)?;
     internal::check(client, topology)?;
     super::coordinators::check(client, topology)
+}
+
+/// Partitions of a topic.
+fn count(consumer: &Reader, name: &str) -> Result<usize> {
+    let until = monotonic() + KNOWN;
+    loop {
+        let metadata = consumer
+            .fetch_metadata(Some(name), CALL)
+            .map_err(|e| Error::with(Code::BrokerUnreachable, "the broker does not answer", e))?;
+        let found = metadata.topics().iter().find(|t| t.name() == name);
+        if let Some(code) = found.and_then(|t| t.error()).map(RDKafkaErrorCode::from).filter(|c| is_denied(*c)) {
+            let (what, right) = (format!("topic {name} is out of reach"), format!("DESCRIBE on topic {name}"));
+            return Err(refused(&KafkaError::MetadataFetch(code), Code::BrokerRefused, &what, &right));
+        }
+        let count = found.filter(|t| t.error().is_none()).map_or(0, |t| t.partitions().len());
+        if count > 0 {
+            return Ok(count);
+        }
+        if monotonic() > until {
+            return Err(Error::new(Code::TopicMissing, format!("topic {name} does not exist")));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 pub(super) fn admin(client: &ClientConfig) -> Result<(AdminClient<DefaultClientContext>, tokio::runtime::Runtime)> {

@@ -135,6 +135,8 @@ mod tests {
             Kind::Stored => typed::<crate::score::StoredValue>(bytes, format),
             Kind::Rolling => typed::<crate::score::RollingMark>(bytes, format),
             Kind::RollingRow => typed::<crate::score::AcceptedValue>(bytes, format),
+            Kind::RollingCopies => typed::<crate::score::Copies>(bytes, format),
+            Kind::FloorShare => typed::<crate::screen::ShareMark>(bytes, format),
             Kind::Active => typed::<u64>(bytes, format),
             Kind::Topic => typed::<String>(bytes, format),
             Kind::Circuit => typed::<Circuit>(bytes, format),

@@ -43,11 +43,15 @@ pub enum Kind {
     Rolling = 18,
     /// A row of a rolling calibration, or an accepted write that waits to become one.
     RollingRow = 19,
+    /// How many of a boundary's screened writes reach a floor: the open block, and what it is compared with.
+    FloorShare = 20,
+    /// Which rolling calibrations of a boundary the topic has copies of.
+    RollingCopies = 21,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 17] = [
+    pub const LOGGED: [Kind; 19] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -65,6 +69,8 @@ impl Kind {
         Kind::Stored,
         Kind::Rolling,
         Kind::RollingRow,
+        Kind::FloorShare,
+        Kind::RollingCopies,
     ];
 
     /// Name in commands.
@@ -90,15 +96,23 @@ impl Kind {
             Kind::Stored => "stored",
             Kind::Rolling => "rolling",
             Kind::RollingRow => "rolling-row",
+            Kind::FloorShare => "floor-share",
+            Kind::RollingCopies => "rolling-copies",
         }
     }
 
     /// Text parts in front of the number and behind it; the number, if there is one, has 8 bytes.
     fn layout(self) -> (usize, bool, usize) {
         match self {
-            Kind::Meta | Kind::Boundary | Kind::Active | Kind::Topic | Kind::Circuit | Kind::Window | Kind::Rolling => {
-                (1, false, 0)
-            }
+            Kind::Meta
+            | Kind::Boundary
+            | Kind::Active
+            | Kind::Topic
+            | Kind::Circuit
+            | Kind::Window
+            | Kind::Rolling
+            | Kind::FloorShare
+            | Kind::RollingCopies => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
             Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored | Kind::RollingRow => {
                 (1, true, 0)
@@ -112,7 +126,7 @@ impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::RollingRow as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::RollingCopies as u8).contains(&byte)
     }
 }
 
@@ -199,7 +213,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 15] = [
+        let cases: [Case; 17] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -215,6 +229,8 @@ mod tests {
             (Kind::Stored, &["acme/support"], Some(500), &[]),
             (Kind::Rolling, &["acme/support"], None, &[]),
             (Kind::RollingRow, &["acme/support"], Some(7), &[]),
+            (Kind::FloorShare, &["acme/support"], None, &[]),
+            (Kind::RollingCopies, &["acme/support"], None, &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);

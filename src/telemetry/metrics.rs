@@ -133,6 +133,9 @@ metrics! {
     rolls "memsluice_rolling_calibrations_total" Count [] "Rolling calibrations that came into force; committed";
     rolling_rows "memsluice_rolling_calibration_rows" Level [] "Rows of the newest rolling calibration of this instance";
     frozen "memsluice_decisions_frozen_total" Count [] "Writes decided while a jump has frozen their calibration; committed";
+    screened "memsluice_screened_writes_total" Count [] "Writes that the screen scored; committed";
+    floor_hits "memsluice_screen_floor_hits_total" Count [] "Screened writes that reach a floor; committed";
+    share_alarms "memsluice_screen_share_alarms_total" Count [] "Findings that the share of writes which reach a floor moved by a factor of 3; committed";
     alerts "memsluice_alerts_total" Count ["severity"] "Findings by OCSF severity_id; committed";
     dead_letters "memsluice_dlq_records_total" Count ["stage" "code"] "Dead letters by stage and error code; committed";
     embed_queue "memsluice_embed_queue_records" Level [] "Texts submitted and not yet encoded";

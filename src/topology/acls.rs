@@ -91,7 +91,7 @@ pub fn acls(topology: &Topology, names: Names<'_>, actor: Actor) -> Vec<Acl> {
             why,
         })
     });
-    let mut all: Vec<Acl> = topics.collect();
+    let mut all: Vec<Acl> = topics.filter(|a| a.why != COPIES || topology.main.memsad.rolls()).collect();
     all.extend(other_rights(names, actor));
     all.sort_by_key(|a| a.advised);
     all
@@ -104,6 +104,9 @@ type Rights = &'static [(Operation, &'static str)];
 
 const SETTINGS: (Operation, &str) =
     (Operation::DescribeConfigs, "settings that the stream relies on are checked at start");
+const WHOLE: &str = "read whole by every instance";
+/// Not needed where rows don't follow the stream.
+const COPIES: &str = "copies of rolling calibrations";
 const APPLY: (Operation, &str) = (Operation::Create, "topology apply");
 const CHECK: (Operation, &str) = (Operation::DescribeConfigs, "topology check --live");
 
@@ -111,7 +114,8 @@ fn topic_rights(actor: Actor, role: Role) -> Rights {
     use Operation::{Describe, Read, Write};
     match (actor, role) {
         (Actor::Processor, Role::MemoryWrites | Role::RetrievalLogs) => &[(Read, "input"), SETTINGS],
-        (Actor::Processor, Role::Calibrations | Role::Honeypots) => &[(Read, "read whole by every instance"), SETTINGS],
+        (Actor::Processor, Role::Calibrations) => &[(Read, WHOLE), (Write, COPIES), SETTINGS],
+        (Actor::Processor, Role::Honeypots) => &[(Read, WHOLE), SETTINGS],
         (Actor::Processor, Role::CommittedMemory | Role::Quarantine | Role::Attacks | Role::DeadLetters) => {
             &[(Write, "output"), SETTINGS]
         }

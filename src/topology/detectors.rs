@@ -103,6 +103,14 @@ pub struct Memsad {
     pub rolling: RollingRows,
 }
 
+impl Memsad {
+    /// Whether rows follow the stream.
+    #[must_use]
+    pub fn rolls(&self) -> bool {
+        self.form == Form::Hardened && self.mode != MemsadMode::Off && self.rolling.mode == Switch::On
+    }
+}
+
 /// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -267,11 +267,13 @@ fn limits(t: &Topology) -> Result<()> {
             "memsad.history must be 1 to 32768 and memsad.kappa a number from 0 on".into(),
         );
     }
-    let counts = [m.settle, m.per_principal].iter().all(|n| (1..=32_768).contains(n)) && m.memory <= 10_000;
+    let counts = [m.settle, m.per_principal].iter().all(|n| (1..=32_768).contains(n))
+        && m.memory <= 100_000
+        && m.history.saturating_mul(m.memory) <= 1 << 24;
     if !(m.level > 0.0 && m.level <= 0.5) || m.query_age.is_zero() || !counts {
         return fail(
             Code::TopologyLimits,
-            "memsad.level must be above 0 and at most 0.5, settle and per_principal 1 to 32768, memory at most 10000 \
+            "memsad.level must be above 0 and at most 0.5, settle and per_principal 1 to 32768, memory at most 100000 and at most 2^24 times the history \
              and query_age above 0"
                 .into(),
         );

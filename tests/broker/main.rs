@@ -14,6 +14,7 @@ mod operate;
 mod probe;
 mod repartition;
 mod restore;
+mod rolling;
 mod running;
 mod support;
 mod takeover;

@@ -412,7 +412,16 @@ impl Bench {
     /// Offsets taken on an output; markers and aborted records count too.
     pub(crate) fn count(&self, role: &str) -> u64 {
         let reader = self.reader();
-        (0..UNITS).map(|p| u64::try_from(watermarks(&reader, &self.topic(role), p).unwrap().high).unwrap()).sum()
+        // A broker that was just killed leaves its partitions without a leader for a moment.
+        let until = Instant::now() + Duration::from_secs(30);
+        let high = |p| loop {
+            match watermarks(&reader, &self.topic(role), p) {
+                Ok(found) => break u64::try_from(found.high).unwrap(),
+                Err(e) => assert!(Instant::now() < until, "{e:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        (0..UNITS).map(high).sum()
     }
 
     pub(crate) fn wait_for_committed(&self, count: u64, limit: Duration) {
@@ -537,6 +546,8 @@ impl Bench {
             Kind::Stored,
             Kind::Rolling,
             Kind::RollingRow,
+            Kind::FloorShare,
+            Kind::RollingCopies,
             Kind::Session,
             Kind::SessionExpiry,
             Kind::Circuit,

@@ -14,7 +14,7 @@ use memsluice::config::{Backend, Config, Kernel, Score, Secret};
 use memsluice::dlq::{Act, Letter, sending};
 use memsluice::embed::Embedder;
 use memsluice::error::{Code, Error};
-use memsluice::pipeline::{CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
+use memsluice::pipeline::{Ahead, CommitStep, Faults, Registry, RunOptions, StopStep, Task, TaskParts, Unit};
 use memsluice::policy::Policy;
 use memsluice::published::Published;
 use memsluice::reset::check_members;
@@ -479,7 +479,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
     (Code::InstanceFenced, "at a heartbeat", |_| fenced(RDKafkaApiKey::Heartbeat)),
     (Code::Internal, "the poll thread is gone", |f| {
         let mock = Mock::new();
-        let (broadcast, whole) = BroadcastReader::start(&mock.client, &mock.topology).unwrap();
+        let (broadcast, whole) = BroadcastReader::start(&mock.client, &mock.topology, false).unwrap();
         assert!(whole.is_empty());
         let mut poll = mock.poll_thread();
         poll.events = crossbeam_channel::unbounded().1;
@@ -487,6 +487,7 @@ pub(crate) const BROKER: &[(Code, &str, Raise)] = &[
         let parts = TaskParts {
             engine: bench.engine,
             embedder: bench.embedder,
+            ahead: Ahead::start().unwrap(),
             state: State::new(Db::open(f, "a", 8 << 20).unwrap()),
             broadcast,
             registry: Registry::default(),

@@ -6,7 +6,7 @@ mod emulated;
 mod support;
 
 use memsluice::score::kernel::faiss::{Index, Library, Structure};
-use memsluice::score::kernel::{Cuda, Faiss, Kernel, cuda};
+use memsluice::score::kernel::{Cpu, Cuda, Faiss, Kernel, cuda};
 
 use support::{Case, cases, plain};
 
@@ -44,6 +44,32 @@ fn faiss_sees_rows_that_changed() {
             case.set((change * 37) % 1100, &vector);
         }
         assert_eq!(kernel.score(&[case.job()]), [plain(&case)], "{changes} changes");
+    }
+}
+
+/// The nearest rows are those of the CPU kernel, while rows come and go.
+#[test]
+fn faiss_finds_the_nearest_rows_of_a_changing_memory() {
+    let Some(path) = faiss_path() else { return skipped("MEMSLUICE__SCORE__FAISS is not set") };
+    let (kernel, cpu) = (Faiss::open(&path).unwrap(), Cpu::detect());
+    let mut case = Case::close(64, 1300, 5, 7);
+    for step in 0..400_usize {
+        case.rows.remove((step * 37) % case.rows.len());
+        if step % 3 != 0 {
+            case.rows.push(&case.candidates[step % 5]);
+        }
+        if step % 20 == 0 {
+            for candidate in &case.candidates {
+                for k in [1, 5, 20] {
+                    assert_eq!(
+                        kernel.nearest(&case.rows, candidate, k),
+                        cpu.nearest(&case.rows, candidate, k),
+                        "{step}"
+                    );
+                }
+                assert_eq!(kernel.each(&case.rows, candidate), cpu.each(&case.rows, candidate));
+            }
+        }
     }
 }
 

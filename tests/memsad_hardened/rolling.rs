@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use memsluice::schema::{Activation, DecisionKind};
+use memsluice::schema::{Activation, Calibration, Copied, DecisionKind};
 use memsluice::topology::Switch;
 use memsluice::verify::{RollingRows, rolling};
 
@@ -24,6 +24,8 @@ struct Became {
     decision: Decision,
     activations: Vec<Activation>,
     alarms: Vec<Attack>,
+    /// Keys and values on `calibrations`.
+    copies: Vec<(String, Option<Calibration>)>,
 }
 
 fn write(line: &mut Line, record: &str, v: Vector, more: Value) -> Became {
@@ -38,7 +40,13 @@ fn write(line: &mut Line, record: &str, v: Vector, more: Value) -> Became {
     let decision = decisions.pop().unwrap();
     assert_eq!(decision.body.kind, DecisionKind::Decision);
     let attacks = of(Role::Attacks).map(|v| serde_json::from_slice::<Attack>(v).unwrap());
+    let copy = |o: &Output| {
+        assert_eq!(o.partition, 0);
+        let value = o.value.as_deref().map(|v| serde_json::from_slice(v).unwrap());
+        (String::from_utf8(o.key.clone()).unwrap(), value)
+    };
     Became {
+        copies: outputs.iter().filter(|o| o.role == Role::Calibrations).map(copy).collect(),
         decision,
         activations: decisions.into_iter().filter_map(|d| d.body.activation).filter(|a| a.rolling.is_some()).collect(),
         alarms: attacks.filter(|a| a.finding_info.types == ["calibration-frozen"]).collect(),
@@ -241,4 +249,82 @@ fn a_decision_under_rolling_rows_verifies_from_the_state() {
     changed.name = "acme/support@1+rolling.2".into();
     assert_eq!(outcome(&changed), (Some(Outcome::NotChecked), None));
     assert!(rolling(&view, 1, &Boundary::parse("acme/other").unwrap()).unwrap().is_none());
+}
+
+/// `n` writes; copies and what the activations say of them.
+fn rolled(line: &mut Line, from: u64, n: u64) -> (Vec<(String, Option<Calibration>)>, Vec<Copied>) {
+    let (mut copies, mut said) = (Vec::new(), Vec::new());
+    for i in from..from + n {
+        let became = write(line, &format!("m-{i}"), vector(i), json!({}));
+        assert!(became.copies.is_empty() || became.activations.len() == 1, "a copy comes with its activation");
+        copies.extend(became.copies);
+        said.extend(became.activations.into_iter().filter_map(|a| a.rolling).map(|r| r.copy));
+    }
+    (copies, said)
+}
+
+/// What came into force is on the topic, whole: nobody adopts it there, and published again it decides as it did.
+#[test]
+fn a_rolling_calibration_is_copied_and_can_be_taken_up_again() {
+    let mut line = line(|_| ());
+    asked(&mut line, 0, 60);
+    line.calibrate(250);
+    let (copies, said) = rolled(&mut line, 30_000, 130);
+    assert_eq!(said, [Copied::Published]);
+    let [(key, Some(copy))] = copies.as_slice() else { panic!("{copies:?}") };
+    assert_eq!((key.as_str(), copy.rolling.as_deref()), ("rolling/acme/support@1", Some("acme/support@1+rolling.1")));
+    let now = plain(&mut line).decision.body.memsad.unwrap();
+    assert_eq!((copy.n + 1, Some(copy.threshold_units)), (now.conformal.as_ref().unwrap().of, now.threshold));
+    // As each instance sees the topic.
+    let mut seen = Registry::default();
+    let value = serde_json::to_vec(copy).unwrap();
+    seen.apply(Role::Calibrations, key.as_bytes(), Some(&value)).unwrap();
+    assert!(seen.active().is_empty() && seen.latest("memsad/acme/support") == 0 && seen.generation() == 0);
+    assert!(seen.apply(Role::Calibrations, b"memsad/acme/support@1", Some(&value)).is_ok(), "it is a whole record");
+    // Later versions have moved on; the copy is put in force again.
+    rolled(&mut line, 40_000, 120);
+    let later = plain(&mut line);
+    assert_ne!(name(&later), "acme/support@1+rolling.1");
+    line.registry.add_calibration(Calibration { version: 2, ..copy.clone() }).unwrap();
+    line.registry.activate("memsad/acme/support".into(), 2);
+    let back = plain(&mut line).decision.body.memsad.unwrap();
+    assert_eq!(back.calibration.as_deref(), Some("acme/support@2"));
+    assert_eq!((back.threshold, back.conformal), (now.threshold, now.conformal));
+}
+
+/// A copy a day of stream time, the newest seven; restarts change nothing; what is too large is told and left out.
+#[test]
+fn copies_are_bounded() {
+    let run = |restarts: bool| {
+        let mut line = line(|t| t.main.memsad.rolling.every = 8);
+        asked(&mut line, 0, 60);
+        line.calibrate(250);
+        let (mut copies, mut said) = (Vec::new(), Vec::new());
+        for day in 0..9 {
+            let (more, says) = rolled(&mut line, 30_000 + 1000 * day, 100);
+            copies.extend(more);
+            said.push(says);
+            line.now += 86_400_000;
+            if restarts {
+                line.restart();
+            }
+        }
+        assert_eq!(line.keys(Kind::RollingCopies), 1);
+        (copies, said)
+    };
+    let (copies, said) = run(false);
+    assert_eq!(run(true), (copies.clone(), said.clone()));
+    for says in &said {
+        assert_eq!(says.iter().filter(|c| **c == Copied::Published).count(), 1, "{says:?}");
+        assert!(says.len() > 1 && says.iter().all(|c| *c != Copied::TooLarge), "{says:?}");
+    }
+    let made: Vec<&str> = copies.iter().filter(|c| c.1.is_some()).map(|c| c.0.as_str()).collect();
+    let gone: Vec<&str> = copies.iter().filter(|c| c.1.is_none()).map(|c| c.0.as_str()).collect();
+    assert_eq!((made.len(), gone.as_slice()), (9, &made[..2]));
+
+    let mut small = line(|t| t.main.limits.max_output_bytes = 16_384);
+    asked(&mut small, 0, 60);
+    small.calibrate(250);
+    assert_eq!(rolled(&mut small, 30_000, 130), (Vec::new(), vec![Copied::TooLarge]));
+    assert_eq!((name(&plain(&mut small)).as_str(), small.keys(Kind::RollingCopies)), ("acme/support@1+rolling.1", 0));
 }

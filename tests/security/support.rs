@@ -277,11 +277,25 @@ impl Bench {
         }
     }
 
+    /// Changes the topology of this test.
+    pub(crate) fn edit(&self, from: &str, to: &str) {
+        let path = self.folder.path().join("topology/memsluice.yaml");
+        let content = std::fs::read_to_string(&path).unwrap();
+        assert!(content.contains(from));
+        std::fs::write(&path, content.replace(from, to)).unwrap();
+    }
+
     /// Writes and queries, over the loopback listener.
     pub(crate) fn load(&self, writes: usize) {
+        self.load_at(writes, "2026-06-01T00:00:00Z");
+    }
+
+    /// The same, at another time.
+    pub(crate) fn load_at(&self, writes: usize, start: &str) {
         let (w, q) = (self.folder.path().join("w.jsonl"), self.folder.path().join("q.jsonl"));
         let (count, queries) = (writes.to_string(), QUERIES.to_string());
-        tool(&["generate", "--count", &count, "--out", text(&w), "--queries", &queries, "--queries-out", text(&q)]);
+        let (writes, events) = (["--out", text(&w)], ["--queries", &queries, "--queries-out", text(&q)]);
+        tool(&[&["generate", "--count", &count, "--start", start][..], &writes, &events].concat());
         for (topic, file) in [("retrieval-logs", &q), ("memory-writes", &w)] {
             let topic = format!("{}{topic}", self.prefix);
             let bootstrap = self.secured.listener("plaintext");

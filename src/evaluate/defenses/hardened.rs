@@ -11,7 +11,7 @@ use crate::evaluate::{Boundary, Encode, Write};
 use crate::schema::{Origin, Vector, Verdict};
 use crate::screen::{
     Conformal, Earlier, Features, Fitted, Floors, Form, Keyed, LEAST, Row, Scored, Sentences, Trace, drift, hidden,
-    judge, junk,
+    judge, junk, norm,
 };
 
 /// Earlier writes of a source that are looked at.
@@ -130,11 +130,12 @@ fn features(write: &Write) -> Features {
         features = Features {
             form: keyed.form,
             sentences: Sentences::of(&write.text),
-            trace: Trace::of(&keyed),
+            trace: Trace::of(&keyed, &norm(&write.text)),
             drift: drift(&keyed),
             junk: junk(&write.text),
             hidden: hidden(&write.text),
             cut: features.cut,
+            grams: features.grams,
         };
     }
     features

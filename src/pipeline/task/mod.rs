@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use self::stop::StopStep;
 use self::work::Then;
+use super::ahead::Ahead;
 use super::commit::{Committer, Faults};
 use super::engine::{Engine, Pending};
 use super::meter::Meter;
@@ -61,6 +62,8 @@ pub struct TaskParts {
     pub engine: Engine,
     /// Encoder threads.
     pub embedder: Embedder,
+    /// Threads that read texts ahead.
+    pub ahead: Ahead,
     /// State.
     pub state: State<Db>,
     /// Broadcast topics.

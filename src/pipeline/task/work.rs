@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::commit::Step;
-use super::super::engine::{Embeds, Pending};
+use super::super::engine::{Embeds, Pending, Stage};
 use super::{Task, Unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::embed::{Encoded, Job};
@@ -108,6 +108,11 @@ impl Task {
 
     pub(super) fn admit(&mut self, unit: i32, record: Fetched, retry_until: Option<Instant>) {
         let (pending, embeds) = self.p.engine.admit(record);
+        if let Stage::Write(admitted, _) = &pending.stage
+            && self.p.engine.screens(admitted.write.op)
+        {
+            self.p.ahead.read(admitted);
+        }
         match embeds {
             Embeds::Nothing => {
                 self.pending.admit(unit, pending, Some(None));

@@ -4,7 +4,8 @@
 //! first, half the bytes: it gives each dot product up to a rest that Cauchy-Schwarz bounds. Only rows that
 //! could still be the largest are computed in full, so the result is exact.
 
-use super::{Bytes, Candidates, Dots, Job, Kernel, LANES, Rows, Sketch, Window, Words};
+use super::bounds::{Best, Bound, Totals};
+use super::{Bytes, Candidates, Dots, Job, Kernel, LANES, Rows, Window, Words};
 
 /// Rows whose dot products are held at once: small enough that they stay in the first-level cache.
 const BLOCK: usize = 64;
@@ -141,19 +142,6 @@ impl Cpu {
         found
     }
 
-    /// The `k` rows with the largest dot products, best first; of equal ones the first rows. Their sum is 0.
-    #[must_use]
-    pub fn nearest(&self, rows: &Rows, candidate: &[i16], k: usize) -> Vec<Dots> {
-        let candidate = Candidates::of(rows.dimension(), [candidate]);
-        if candidate.is_empty() || k == 0 {
-            return Vec::new();
-        }
-        match self.tiles.sketch {
-            Some(sketched) => self.by_bounds(sketched, candidate.words(), rows, k),
-            None => self.all(candidate.words(), rows, k),
-        }
-    }
-
     fn by_bounds(&self, sketched: Sketched, candidate: &[Words], rows: &Rows, k: usize) -> Vec<Dots> {
         let (stride, sketch) = (rows.stride(), rows.sketch());
         let (mut few, mut many) = ([Split::ZERO; PARTS], Vec::new());
@@ -228,84 +216,6 @@ impl Cpu {
     }
 }
 
-/// Sums over a candidate's components.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Totals {
-    exact: i32,
-    /// Of those that [`LARGEST`] cuts.
-    held: i32,
-    norm2: i32,
-}
-
-impl Totals {
-    #[inline(always)]
-    pub(super) fn of(candidate: &[Words]) -> Self {
-        let mut totals = Self::default();
-        for words in candidate {
-            for c in words.0 {
-                let (whole, cut) = (i32::from(c), i32::from(c.min(LARGEST)));
-                totals.exact = totals.exact.wrapping_add(whole);
-                totals.held = totals.held.wrapping_add(cut);
-                totals.norm2 = totals.norm2.wrapping_add(whole.wrapping_mul(whole));
-            }
-        }
-        totals
-    }
-}
-
-/// How a dot product follows from that with a sketch: `c . row = scale (c . (q + 128) - 128 sum(c)) + c . rest`,
-/// and `|c . rest| <= |c| |rest|`.
-struct Bound {
-    scale: i64,
-    /// 128 times the sum of the candidate's components.
-    offset: i64,
-    /// The most that the rest can add.
-    slack: i64,
-}
-
-impl Bound {
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // the root is below 2^40, and rounded up
-    fn of(Totals { exact, held, norm2 }: Totals, sketch: &Sketch) -> Self {
-        let rest = (f64::from(norm2) * sketch.rest() as f64).sqrt() as i64 + 2;
-        // What the split left out counts with the largest component there is.
-        let lost = i64::from(exact - held) * 32768;
-        Self { scale: i64::from(sketch.scale()), offset: 128 * i64::from(held), slack: rest + lost }
-    }
-
-    /// What a sketched dot product must reach for the row to reach `floor`.
-    fn needed(&self, floor: i64) -> i32 {
-        let needed = floor.saturating_sub(self.slack).div_euclid(self.scale).saturating_add(self.offset);
-        // Sketched dot products fit i32; a bound beyond them is one that all or none reach.
-        i32::try_from(needed).unwrap_or(if needed < 0 { i32::MIN } else { i32::MAX })
-    }
-}
-
-/// The largest so far.
-struct Best {
-    k: usize,
-    /// What a row must reach to count: the k-th largest dot product, once there are k.
-    floor: i64,
-    found: Vec<Dots>,
-}
-
-impl Best {
-    fn new(k: usize) -> Self {
-        Self { k, floor: i64::MIN, found: Vec::with_capacity(k + 1) }
-    }
-
-    fn offer(&mut self, max: i32, at: usize) {
-        if self.k == 1 && self.found.first().is_some_and(|f| max < f.max || (max == f.max && at > f.at)) {
-            return;
-        }
-        let place = self.found.partition_point(|f| f.max > max || (f.max == max && f.at < at));
-        self.found.insert(place, Dots { max, at, sum: 0 });
-        self.found.truncate(self.k);
-        if self.found.len() == self.k {
-            self.floor = self.found.last().map_or(i64::MIN, |f| i64::from(f.max));
-        }
-    }
-}
-
 impl Kernel for Cpu {
     fn name(&self) -> String {
         format!("cpu/{}", self.isa.as_str())
@@ -313,6 +223,29 @@ impl Kernel for Cpu {
 
     fn score(&self, jobs: &[Job<'_>]) -> Vec<Vec<Dots>> {
         jobs.iter().map(|job| self.window(job.window, job.candidates)).collect()
+    }
+
+    fn each(&self, rows: &Rows, candidate: &[i16]) -> Vec<i32> {
+        let candidate = Candidates::of(rows.dimension(), [candidate]);
+        if candidate.is_empty() {
+            return Vec::new();
+        }
+        let mut out = vec![0; rows.len()];
+        if !rows.is_empty() {
+            (self.tiles.exact)(candidate.words(), rows.words(), candidate.stride(), &mut out);
+        }
+        out
+    }
+
+    fn nearest(&self, rows: &Rows, candidate: &[i16], k: usize) -> Vec<Dots> {
+        let candidate = Candidates::of(rows.dimension(), [candidate]);
+        if candidate.is_empty() || k == 0 {
+            return Vec::new();
+        }
+        match self.tiles.sketch {
+            Some(sketched) => self.by_bounds(sketched, candidate.words(), rows, k),
+            None => self.all(candidate.words(), rows, k),
+        }
     }
 }
 
@@ -436,6 +369,19 @@ mod tests {
                 let found = cpu.window(Window { rows: &packed, sum: &sum }, &many(384, std::slice::from_ref(&candidate)));
                 let plain: Vec<_> = found.iter().map(|f| (i64::from(f.max), f.at, f.sum)).collect();
                 prop_assert_eq!(plain, oracle(&window, &candidate).into_iter().collect::<Vec<_>>());
+            }
+        }
+
+        /// Each dot product is that of the plain loop.
+        #[test]
+        fn each_equals_the_plain_loop((d, window, candidates) in grids()) {
+            let packed = rows(d, &window);
+            for candidate in candidates.iter().take(3) {
+                let dot = |r: &Vec<i16>| r.iter().zip(candidate).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum::<i32>();
+                let all: Vec<i32> = window.iter().map(dot).collect();
+                for cpu in cpus() {
+                    prop_assert_eq!(&cpu.each(&packed, candidate), &all, "{}", cpu.name());
+                }
             }
         }
 

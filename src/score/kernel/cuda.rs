@@ -219,6 +219,14 @@ impl Kernel for Cuda {
             self.cpu.score(jobs)
         })
     }
+
+    fn each(&self, rows: &Rows, candidate: &[i16]) -> Vec<i32> {
+        self.cpu.each(rows, candidate)
+    }
+
+    fn nearest(&self, rows: &Rows, candidate: &[i16], k: usize) -> Vec<Dots> {
+        self.cpu.nearest(rows, candidate, k)
+    }
 }
 
 impl Windows {
@@ -236,7 +244,7 @@ impl Windows {
                 let lines = 2 * rows.stride();
                 match rows.changed_since(resident.version) {
                     Some(changed) => {
-                        for at in changed {
+                        for at in changed.filter(|at| *at < rows.len()) {
                             let range = at * lines..(at + 1) * lines;
                             stream.memcpy_htod(&rows.words()[range.clone()], &mut resident.lines.slice_mut(range))?;
                         }

@@ -5,7 +5,7 @@
 //! them is refused when it is opened. Of a FAISS object nothing else is touched but the destructor, which that ABI
 //! puts second in the vtable, as it is the first virtual function of `faiss::Index`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ use libloading::os::unix::{Library as Native, RTLD_LOCAL, RTLD_NOW};
 use super::{Candidates, Cpu, Dots, Job, Kernel, Rows, Window};
 use crate::error::{Code, Error, Result};
 
-/// Proposals for each candidate.
+/// Proposals for each candidate beside those that are asked for.
 const PROPOSED: usize = 8;
 
 /// Fewest rows for which an index is kept; below, the CPU kernel scans.
 const FROM: usize = 1000;
 
-/// Indexes kept, vectors in all.
-const HELD: usize = 4_000_000;
+/// Indexes kept, vectors in all: at d = 384 half a gigabyte.
+const HELD: usize = 300_000;
 
 /// Lists of an [`Structure::Ivf`] index.
 const LISTS: usize = 256;
@@ -257,8 +257,9 @@ impl Faiss {
         Ok(Self { library: Library::open(path)?, cpu: Cpu::detect(), indexes: Mutex::default() })
     }
 
-    fn window(&self, window: Window<'_>, candidates: &Candidates) -> Option<Vec<Dots>> {
-        let rows = window.rows;
+    /// The rows that may be the `k` nearest of each candidate: `PROPOSED` and `k` proposals, and what has changed
+    /// since they were indexed.
+    fn looked(&self, rows: &Rows, candidates: &Candidates, k: usize) -> Option<Vec<Looked>> {
         if rows.len() < FROM || rows.dimension() != candidates.dimension() {
             return None;
         }
@@ -267,38 +268,54 @@ impl Faiss {
         if !known {
             let mut index = Index::new(&self.library, Structure::Flat, rows.dimension()).ok()?;
             index.add(rows).ok()?;
+            indexes.remove(&rows.id());
             if indexes.values().map(|h| h.index.len()).sum::<usize>() + rows.len() > HELD {
                 indexes.clear();
             }
             indexes.insert(rows.id(), Held { index, version: rows.version() });
         }
         let held = indexes.get(&rows.id())?;
-        let changed: Vec<usize> = rows.changed_since(held.version)?.collect();
-        let proposals = held.index.propose(candidates, PROPOSED);
-        let decided = (0..candidates.len()).zip(proposals).map(|(i, proposed)| {
+        let changed: HashSet<usize> = rows.changed_since(held.version)?.collect();
+        let asked = PROPOSED + k;
+        let looked = |proposed: Vec<(usize, f32)>| {
+            #[allow(clippy::cast_possible_truncation)] // dot products fit i32
+            let last = proposed.last().filter(|_| proposed.len() >= asked).map(|(_, score)| *score as i64);
+            let unproposed = last.map_or(i64::MIN, |last| last + rounding(rows.dimension()));
+            let fresh = proposed.into_iter().map(|(at, _)| at).filter(|at| !changed.contains(at));
+            let rows = fresh.chain(changed.iter().copied().filter(|at| *at < rows.len())).collect();
+            Looked { rows, unproposed }
+        };
+        Some(held.index.propose(candidates, asked).into_iter().map(looked).collect())
+    }
+
+    /// The exact `k` nearest, where the proposals prove that nothing else is among them.
+    fn decide(rows: &Rows, candidate: &[i16], looked: &Looked, k: usize) -> Option<Vec<Dots>> {
+        let dot = |at: usize| rows.row(at).zip(candidate).fold(0_i32, |sum, (a, b)| i32::from(a) * i32::from(*b) + sum);
+        let mut found: Vec<Dots> = looked.rows.iter().map(|at| Dots { max: dot(*at), at: *at, sum: 0 }).collect();
+        found.sort_unstable_by_key(|d| (std::cmp::Reverse(d.max), d.at));
+        found.truncate(k);
+        let last = found.last().filter(|_| found.len() == k.min(rows.len()))?;
+        (looked.unproposed < i64::from(last.max)).then_some(found)
+    }
+
+    fn window(&self, window: Window<'_>, candidates: &Candidates) -> Option<Vec<Dots>> {
+        let looked = self.looked(window.rows, candidates, 1)?;
+        let decided = (0..candidates.len()).zip(&looked).map(|(i, looked)| {
             let candidate: Vec<i16> = candidates.row(i).collect();
-            self.decide(rows, &candidate, &proposed, &changed).map(|mut dots| {
-                dots.sum = candidate.iter().zip(window.sum).fold(0, |total: i64, (c, s)| i64::from(*c) * *s + total);
-                dots
-            })
+            let sum = candidate.iter().zip(window.sum).fold(0, |total: i64, (c, s)| i64::from(*c) * *s + total);
+            let largest = Self::decide(window.rows, &candidate, looked, 1)?.pop()?;
+            Some(Dots { sum, ..largest })
         });
         decided.collect()
     }
+}
 
-    /// The exact largest, when the proposals prove it: what was not proposed is below the last proposal, give or
-    /// take the rounding of f32.
-    fn decide(&self, rows: &Rows, candidate: &[i16], proposed: &[(usize, f32)], changed: &[usize]) -> Option<Dots> {
-        let fresh = proposed.iter().map(|(at, _)| *at).filter(|at| !changed.contains(at));
-        let mut looked: Vec<usize> = fresh.chain(changed.iter().copied()).collect();
-        looked.sort_unstable();
-        looked.dedup();
-        let dot = |at: usize| rows.row(at).zip(candidate).fold(0_i32, |sum, (a, b)| i32::from(a) * i32::from(*b) + sum);
-        let best = looked.into_iter().map(|at| (dot(at), at)).max_by_key(|(dot, at)| (*dot, std::cmp::Reverse(*at)))?;
-        #[allow(clippy::cast_possible_truncation)] // dot products fit i32
-        let last = proposed.last().map_or(i64::MAX, |(_, score)| *score as i64);
-        let proven = proposed.len() < PROPOSED || last + rounding(rows.dimension()) < i64::from(best.0);
-        proven.then_some(Dots { max: best.0, at: best.1, sum: 0 })
-    }
+/// What an index leaves to exact integers.
+struct Looked {
+    /// Rows to look at, each once.
+    rows: Vec<usize>,
+    /// No other row's dot product is larger.
+    unproposed: i64,
 }
 
 impl Kernel for Faiss {
@@ -311,5 +328,17 @@ impl Kernel for Faiss {
             self.window(job.window, job.candidates).unwrap_or_else(|| self.cpu.window(job.window, job.candidates))
         };
         jobs.iter().map(score).collect()
+    }
+
+    fn each(&self, rows: &Rows, candidate: &[i16]) -> Vec<i32> {
+        self.cpu.each(rows, candidate)
+    }
+
+    fn nearest(&self, rows: &Rows, candidate: &[i16], k: usize) -> Vec<Dots> {
+        let candidates = Candidates::of(rows.dimension(), [candidate]);
+        let looked = Some(k).filter(|k| *k > 0).and_then(|k| self.looked(rows, &candidates, k)?.pop());
+        looked
+            .and_then(|looked| Self::decide(rows, candidate, &looked, k))
+            .unwrap_or_else(|| self.cpu.nearest(rows, candidate, k))
     }
 }

@@ -4,6 +4,7 @@
 //! subset of components) and the order of additions can't change a result. All kernels therefore give the
 //! same bits; which one runs is a matter of speed alone, and a setting of the process.
 
+mod bounds;
 mod cpu;
 pub mod cuda;
 pub mod faiss;
@@ -58,6 +59,12 @@ pub trait Kernel: std::fmt::Debug + Send + Sync {
     /// Dot products for several boundaries; one list for each job, one entry for each candidate, and an empty
     /// list where the window is empty.
     fn score(&self, jobs: &[Job<'_>]) -> Vec<Vec<Dots>>;
+
+    /// The dot product of a candidate with each row, in their order; empty for a candidate of another dimension.
+    fn each(&self, rows: &Rows, candidate: &[i16]) -> Vec<i32>;
+
+    /// The `k` rows with the largest dot products, best first; of equal ones the first rows. Their sum is 0.
+    fn nearest(&self, rows: &Rows, candidate: &[i16], k: usize) -> Vec<Dots>;
 }
 
 static CURRENT: OnceLock<Box<dyn Kernel>> = OnceLock::new();

@@ -23,12 +23,12 @@ pub struct Rows {
     words: Vec<Words>,
     sketch: Sketch,
     id: u64,
-    /// Rows in the order in which they were last set; the newest `CHANGES`.
+    /// Rows in the order in which they were last set or taken off; the newest of them.
     changes: VecDeque<usize>,
     version: u64,
 }
 
-/// Changes that are remembered for copies elsewhere.
+/// Changes that are remembered for copies elsewhere: these, or one for eight rows.
 const CHANGES: usize = 64;
 
 /// The next id of rows.
@@ -70,14 +70,21 @@ impl Sketch {
         self.rest
     }
 
+    /// How a component is rounded is a matter of tightness alone: the rest is taken from what was rounded to. No
+    /// component is above 127 steps, so that a rest is about a step at most, and the squares of a line fit i32.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to 8 bits
     fn set(&mut self, first: usize, components: &[i16]) {
         let mut rest = 0;
+        let step = 65_536 / self.scale;
         for (line, chunk) in self.lines[first..].iter_mut().zip(components.chunks(LANES)) {
+            let mut of_line = 0_i32;
             for (byte, component) in line.0.iter_mut().zip(chunk) {
-                let q = (2 * i32::from(*component) + self.scale).div_euclid(2 * self.scale).clamp(-128, 127);
-                *byte = u8::try_from(q + 128).unwrap_or(u8::MAX);
-                rest += i64::from(i32::from(*component) - self.scale * q).pow(2);
+                let component = i32::from(*component);
+                let q = ((component * step + 32_768) >> 16).clamp(-128, 127);
+                *byte = (q + 128) as u8;
+                of_line += (component - self.scale * q) * (component - self.scale * q);
             }
+            rest += i64::from(of_line);
         }
         self.rest = self.rest.max(rest);
     }
@@ -113,7 +120,8 @@ impl Rows {
         self.version
     }
 
-    /// Rows set since `version`; `None` when there were too many to remember.
+    /// Rows set or taken off since `version`, also those that are no longer there; `None` when there were too many to
+    /// remember.
     pub fn changed_since(&self, version: u64) -> Option<impl Iterator<Item = usize> + '_> {
         let count = usize::try_from(self.version.checked_sub(version)?).ok()?;
         (count <= self.changes.len()).then(|| self.changes.iter().skip(self.changes.len() - count).copied())
@@ -162,11 +170,7 @@ impl Rows {
     /// Overwrites row `at`.
     pub fn set(&mut self, at: usize, components: &[i16]) {
         debug_assert_eq!(components.len(), self.dimension);
-        self.version += 1;
-        self.changes.push_back(at);
-        if self.changes.len() > CHANGES {
-            self.changes.pop_front();
-        }
+        self.changed(at);
         let first = at * self.stride();
         for (line, chunk) in self.words[2 * first..].iter_mut().zip(components.chunks(LANES / 2)) {
             line.0[..chunk.len()].copy_from_slice(chunk);
@@ -176,6 +180,27 @@ impl Rows {
             self.coarsen(largest);
         } else {
             self.sketch.set(first, components);
+        }
+    }
+
+    /// Takes row `at` out; the last row takes its place.
+    pub fn remove(&mut self, at: usize) {
+        let Some(last) = self.len().checked_sub(1).filter(|last| at <= *last) else { return };
+        if at < last {
+            let components: Vec<i16> = self.row(last).collect();
+            self.set(at, &components);
+        }
+        self.changed(last);
+        let lines = last * self.stride();
+        self.words.truncate(2 * lines);
+        self.sketch.lines.truncate(lines);
+    }
+
+    fn changed(&mut self, at: usize) {
+        self.version += 1;
+        self.changes.push_back(at);
+        while self.changes.len() > CHANGES.max(self.len() / 8) {
+            self.changes.pop_front();
         }
     }
 
@@ -298,6 +323,21 @@ mod tests {
         let candidates = Candidates::of(70, [ramp(-90).as_slice(), &ramp(3)]);
         assert_eq!((candidates.len(), candidates.stride()), (2, 4));
         assert_eq!(candidates.row(1).collect::<Vec<_>>(), ramp(3));
+    }
+
+    #[test]
+    fn the_last_row_takes_the_place_of_one_that_leaves() {
+        let mut rows = Rows::of(2, [[1_i16, 2].as_slice(), &[3, 4], &[5, 6]]);
+        let version = rows.version();
+        rows.remove(0);
+        rows.remove(7);
+        assert_eq!((rows.len(), rows.row(0).collect::<Vec<_>>()), (2, vec![5, 6]));
+        assert_eq!(rows.changed_since(version).unwrap().collect::<Vec<_>>(), [0, 2]);
+        rows.push(&[7, 8]);
+        rows.remove(2);
+        rows.remove(1);
+        rows.remove(0);
+        assert!(rows.is_empty() && rows.sketch().lines().is_empty());
     }
 
     #[test]

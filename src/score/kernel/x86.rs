@@ -2,7 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::cpu::{LARGEST, Sketched, Split, Tiles, Totals, plain_dot, plain_sum};
+use super::bounds::Totals;
+use super::cpu::{LARGEST, Sketched, Split, Tiles, plain_dot, plain_sum};
 use super::{Bytes, Words};
 
 /// Lines of a sketch that are asked for ahead of their use: rows are read four at a time, which hides from the

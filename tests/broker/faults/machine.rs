@@ -65,6 +65,22 @@ fn a_lost_resume_is_made_again() {
     assert!(found.clean() && found.inputs == 2_000, "{found:?}");
 }
 
+/// A call of librdkafka that never comes back, as when the group's coordinator is gone for good: the producer is
+/// replaced, and its transaction fenced.
+#[test]
+fn a_call_without_an_answer_is_left_behind() {
+    let Some(mut bench) = Bench::new("offsets-hang") else { return };
+    bench.set("MEMSLUICE__SABOTAGE", "offsets_hang");
+    bench.load(&support::generated(2_000, 100));
+    let running = bench.spawn(Run::live("one"));
+    bench.wait_for_decisions(2_000, Duration::from_secs(90));
+    let log = running.log();
+    assert!(log.contains("Offsets: the client does not answer"), "{log}");
+    assert_eq!(running.terminate(), Outcome::Exit(0));
+    let found = bench.verify();
+    assert!(found.clean() && found.inputs == 2_000, "{found:?}");
+}
+
 /// A small disk of its own; `None` where it can't be mounted.
 struct Disk(PathBuf);
 
