@@ -22,7 +22,7 @@ use crate::source::{
 };
 use crate::state::{self, Db, Restorer, Standby, State};
 use crate::telemetry::health;
-use crate::topology::{Role, Settings, Topology, agreed, fingerprint};
+use crate::topology::{MemsadMode, Role, Settings, Topology, agreed, fingerprint};
 
 /// What a process runs with.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Setup {
     /// Reads topology and policy of a folder; `None` is the embedded sample.
     ///
     /// # Errors
-    /// Those of topology and policy.
+    /// Those of topology and policy; `policy_invalid` where a rule needs a filter that is off.
     pub fn load(mut config: Config, folder: Option<&Path>, policy: Option<&Path>) -> Result<Self> {
         let mut topology = match folder {
             Some(folder) => Topology::load(folder)?,
@@ -50,6 +50,11 @@ impl Setup {
             Some(path) => Policy::load(path)?,
             None => Policy::sample()?,
         };
+        let on = |mode| mode != MemsadMode::Off;
+        if let Some(rule) = policy.blind(on(topology.main.screen.mode), on(topology.main.memsad.mode)) {
+            let what = format!("rule {rule} asks for what the screen or MEMSAD finds, which the topology has off");
+            return Err(Error::new(Code::PolicyInvalid, what));
+        }
         topology.prefix(&config.kafka.topic_prefix);
         let group = || format!("{}{}", config.kafka.topic_prefix, topology.main.application);
         config.kafka.group = Some(config.kafka.group.clone().unwrap_or_else(group));

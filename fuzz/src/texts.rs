@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use memsluice::clock::Millis;
 use memsluice::config::Config;
 use memsluice::decode::Write;
-use memsluice::policy::Policy;
+use memsluice::policy::{CLASSES, FLOORS, Facts, Policy, Ratio, Signals, Suite};
 use memsluice::schema::{Boundary, Op, Origin};
 use memsluice::telemetry::{Health, Metrics, connection};
 use memsluice::topology::{Topology, describe, dot};
@@ -46,7 +46,14 @@ pub fn policy(data: &[u8]) {
         embedding: None,
     };
     for at in [-1, 0, 1_790_000_000_000, Millis::MAX] {
-        black_box(policy.rule("memory-writes", &write, at));
+        let screen = Signals::new(CLASSES, FLOORS, u32::MAX, u32::MAX).with_p(Some(Ratio { count: 1, of: 1 }));
+        let facts = Facts { screen: Some(screen), growth: Some(u64::MAX), support: Some(1), ..Facts::default() };
+        black_box((policy.rule("memory-writes", &write, at), policy.judge("memory-writes", &write, at, &facts)));
+    }
+    // The same text as a policy with its own fixtures.
+    let Ok(suite) = Suite::parse(text, None) else { return };
+    for at in [-1, Millis::MAX] {
+        black_box((suite.lint(at), suite.test(at)));
     }
 }
 

@@ -157,6 +157,9 @@ fn test(args: &SuiteArgs, all: bool) -> Result<()> {
     if args.output == Format::Table {
         out::line(&format!("{} of {} fixtures pass", checked.len() - failed, checked.len()))?;
     }
+    if checked.is_empty() && suite.rules() > 0 {
+        return Err(Error::new(Code::PolicyInvalid, "there are no fixtures"));
+    }
     if failed == 0 {
         return Ok(());
     }
@@ -377,6 +380,7 @@ mod tests {
         fs::write(&file, &text).unwrap();
         let name = file.to_str().unwrap();
         assert_eq!(refused(&["lint", "--policy", name]), "lint found 6 errors");
+        assert_eq!(refused(&["test", "--policy", name]), "there are no fixtures");
         let fixtures = fs::read_to_string(path("topology/policy.fixtures.yaml")).unwrap();
         fs::write(folder.path().join("policy.fixtures.yaml"), fixtures).unwrap();
         policy(&["lint", "--policy", name]).unwrap();
@@ -388,6 +392,24 @@ mod tests {
         refused(&["diff", name, name]);
         let missing = policy(&["lint", "--policy", "/nowhere.yaml"]).unwrap_err();
         assert_eq!(missing.code(), Code::FileUnreadable);
+    }
+
+    /// A rule on what a filter finds is refused at the start where the topology has the filter off.
+    #[test]
+    fn a_rule_that_a_topology_blinds_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["memsluice.yaml", "topics.yaml"] {
+            fs::copy(path(&format!("topology/{file}")), folder.path().join(file)).unwrap();
+        }
+        let strict = path("examples/policy/strict.yaml");
+        let load = || crate::app::Setup::load(Config::default(), Some(folder.path()), Some(Path::new(&strict)));
+        load().unwrap();
+        let file = folder.path().join("memsluice.yaml");
+        let mut main: serde_yaml_ng::Value = serde_yaml_ng::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        main["screen"]["mode"] = "off".into();
+        fs::write(&file, serde_yaml_ng::to_string(&main).unwrap()).unwrap();
+        let error = load().unwrap_err();
+        assert!(error.code() == Code::PolicyInvalid && error.message().starts_with("rule hidden-text "), "{error}");
     }
 
     /// Labels pass on through a file, and a policy that looks at them rules otherwise than one that doesn't.

@@ -83,6 +83,9 @@ impl Ready {
         if rule.domains.is_some_and(|n| n < DOMAINS) {
             return Err(invalid(format!("rule {name}: domains must be at least {DOMAINS}")));
         }
+        if rule.domains.is_some() && rule.action != RuleAction::RequireCorroboration {
+            return Err(invalid(format!("rule {name}: domains is for require_corroboration")));
+        }
         let of = |m: &TenantMode| m.rules.is_empty() || m.rules.contains(name);
         let modes = modes.iter().filter(|m| of(m)).map(mode_of).collect::<Result<_>>()?;
         let effect = match rule.action {
@@ -126,6 +129,31 @@ impl Ready {
     pub(super) fn enforces(&self) -> bool {
         let somewhere = self.mode == Mode::Enforce || self.modes.iter().any(|m| m.mode == Mode::Enforce);
         somewhere && self.effect != Effect::Verdict(Verdict::Allow)
+    }
+
+    /// Whether it is asked about some tenant.
+    pub(super) fn counts(&self) -> bool {
+        self.mode != Mode::Off || self.modes.iter().any(|m| m.mode != Mode::Off)
+    }
+
+    pub(super) fn asks_screen(&self) -> bool {
+        self.when.screen.is_some()
+    }
+
+    pub(super) fn asks_memsad(&self) -> bool {
+        self.when.memsad_p.is_some()
+    }
+
+    /// What the stream doesn't do for it yet.
+    pub(super) fn unmet(&self) -> Option<&'static str> {
+        match self.effect {
+            _ if self.when.growth_over.is_some() => {
+                Some("asks for growth, which the stream doesn't know: it never holds")
+            }
+            Effect::Corroborated(_) => Some("asks for support, which the stream doesn't know: it holds all"),
+            Effect::Verdict(Verdict::Redact) => Some("redacts, which the stream doesn't do: it holds"),
+            Effect::Verdict(_) => None,
+        }
     }
 
     /// Whether it takes every write that comes to it.
@@ -255,6 +283,7 @@ fn known<'a>(
 fn scripts(names: &[String], rule: &str) -> Result<Vec<Script>> {
     let script = |n: &String| {
         let found = Script::from_full_name(n).or_else(|| Script::from_short_name(n));
+        let found = found.filter(|s| !matches!(s, Script::Common | Script::Inherited | Script::Unknown));
         found.ok_or_else(|| invalid(format!("rule {rule}: '{n}' is no script of Unicode")))
     };
     names.iter().map(script).collect()

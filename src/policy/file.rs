@@ -9,7 +9,7 @@ use super::pattern::Pattern;
 use super::{PolicyFile, Ready, Trust};
 use crate::clock::{Millis, parse_rfc3339};
 use crate::error::{Code, Error, Result};
-use crate::schema::Origin;
+use crate::schema::{Origin, valid_part};
 use crate::topology::Role;
 
 /// Reason codes that no rule may have.
@@ -67,10 +67,7 @@ impl Policy {
         }
         let mut names = BTreeSet::new();
         for rule in &file.rules {
-            if !crate::schema::valid_part(&rule.name)
-                || !names.insert(&rule.name)
-                || GATES.contains(&rule.name.as_str())
-            {
+            if !valid_part(&rule.name) || !names.insert(&rule.name) || GATES.contains(&rule.name.as_str()) {
                 return Err(Error::new(
                     Code::PolicyInvalid,
                     format!("rule name '{}' is taken or not a valid name", rule.name),
@@ -81,10 +78,14 @@ impl Policy {
         if let Some(other) = named.into_iter().find(|r| !names.contains(r)) {
             return Err(invalid(format!("tenant_modes names '{other}', which is no rule")));
         }
-        let declared = file.trust.get(Role::MemoryWrites.as_str()).is_some_and(|t| !t.origins.is_empty());
+        let declared = file
+            .trust
+            .get(Role::MemoryWrites.as_str())
+            .is_some_and(|t| t.origins.iter().any(|o| *o != Origin::External));
         if !file.strict.is_empty() && !declared {
             return Err(invalid("strict: the producers of memory-writes may declare no origin".to_owned()));
         }
+        names_fit(&file)?;
         let modes = &file.tenant_modes;
         let rules: Vec<Ready> = file.rules.into_iter().map(|r| Ready::new(r, modes)).collect::<Result<_>>()?;
         let principal = |(topic, t): (&String, &Trust)| Some((topic.clone(), Pattern::new(t.principal.as_deref()?)));
@@ -127,6 +128,14 @@ impl Policy {
         self.late
     }
 
+    /// A rule that may count and asks for what only the screen or MEMSAD finds, where that is off: it would never
+    /// hold.
+    #[must_use]
+    pub fn blind(&self, screens: bool, memsad: bool) -> Option<&str> {
+        let blind = |r: &&Ready| r.counts() && ((r.asks_screen() && !screens) || (r.asks_memsad() && !memsad));
+        self.rules.iter().find(blind).map(Ready::name)
+    }
+
     /// The mapping of a topic role.
     #[must_use]
     pub fn trust(&self, topic: &str) -> Option<&Trust> {
@@ -161,6 +170,32 @@ impl Policy {
         let cap = if self.untrusted.contains(&origin) { self.ttl_untrusted_cap } else { self.ttl_cap };
         (self.ttl_default, cap)
     }
+}
+
+/// Refuses what stands where a name is meant and fits none, so that it would quietly never count.
+fn names_fit(file: &PolicyFile) -> Result<()> {
+    let mut tenants = file.trust.values().flat_map(|t| &t.tenants);
+    if let Some(other) = tenants.find(|t| *t != "*" && !valid_part(t)) {
+        return Err(invalid(format!("trust: '{other}' is no tenant, and not '*'")));
+    }
+    let of_rules = file.rules.iter().flat_map(|r| r.when.tenant.iter().chain(&r.when.store));
+    let mut parts = of_rules.chain(file.tenant_modes.iter().map(|m| &m.tenant));
+    if let Some(other) = parts.find(|p| !may_fit(p)) {
+        return Err(invalid(format!("the pattern '{other}' fits no tenant and no store")));
+    }
+    let fits = |p: &str| match p.split_once('/') {
+        Some((tenant, store)) => may_fit(tenant) && may_fit(store),
+        None => p.contains('*') && may_fit(p),
+    };
+    match file.strict.iter().find(|p| !fits(p)) {
+        Some(other) => Err(invalid(format!("strict: '{other}' fits no boundary tenant/store"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a tenant or store can fit a pattern.
+fn may_fit(pattern: &str) -> bool {
+    pattern.split('*').all(|p| p.is_empty() || valid_part(p)) && !pattern.is_empty()
 }
 
 pub(super) fn read(path: &Path) -> Result<String> {

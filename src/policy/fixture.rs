@@ -13,6 +13,10 @@ use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Op, Origin, Verdict};
 use crate::topology::Role;
 
+/// Longest text of a fixture, and of all together, bytes.
+const MAX_TEXT: usize = 4 << 20;
+const MAX_TEXTS: usize = 64 << 20;
+
 const SAMPLE: &str = include_str!("../../topology/policy.yaml");
 const SAMPLE_FIXTURES: &str = include_str!("../../topology/policy.fixtures.yaml");
 
@@ -189,12 +193,16 @@ impl Suite {
         }
         let rules: Vec<String> = file.rules.iter().map(|r| r.name.clone()).collect();
         let unknown = all.keys().filter(|k| !rules.contains(k)).cloned().collect();
-        let mut given = Vec::new();
+        let (mut given, mut texts) = (Vec::new(), 0);
         for rule in &rules {
             let Some(of) = all.get(rule) else { continue };
             for (kind, cases) in [(Kind::Positive, &of.positive), (Kind::Negative, &of.negative)] {
                 for (case, number) in cases.iter().zip(1..) {
                     given.push(case.given(rule, kind, number)?);
+                    texts += given.last().map_or(0, |g: &Given| g.write.content.len());
+                    if texts > MAX_TEXTS {
+                        return Err(invalid("the texts of the fixtures are longer than 64 MiB".to_owned()));
+                    }
                 }
             }
         }
@@ -224,6 +232,13 @@ impl Suite {
     /// Whether a rule has a fixture of a kind.
     pub(super) fn has(&self, rule: &str, kind: Kind) -> bool {
         self.given.iter().any(|g| g.rule == rule && g.kind == kind)
+    }
+
+    /// Whether a rule is asked about a negative fixture and leaves it; one that takes every write leaves none.
+    pub(super) fn is_declined(&self, rule: &str, at: Millis) -> bool {
+        let all = self.policy.rules().iter().any(|r| r.name() == rule && r.takes_all());
+        let of = |g: &&Given| g.rule == rule && g.kind == Kind::Negative;
+        all || self.given.iter().filter(of).any(|g| g.asked(&self.policy, at) == Some(false))
     }
 
     /// Rules on every fixture so many times, to be timed; the number of rulings.
@@ -286,9 +301,12 @@ impl Given {
         policy.judge(Role::MemoryWrites.as_str(), &self.write_at(at), at, &self.facts())
     }
 
+    fn asked(&self, policy: &Policy, at: Millis) -> Option<bool> {
+        policy.asked(&self.rule, Role::MemoryWrites.as_str(), &self.write_at(at), at, &self.facts())
+    }
+
     fn check(&self, policy: &Policy, at: Millis) -> Checked {
-        let write = self.write_at(at);
-        let takes = policy.reaches(&self.rule, Role::MemoryWrites.as_str(), &write, at, &self.facts());
+        let takes = self.asked(policy, at) == Some(true);
         let said = Said::of(&self.ruling(policy, at));
         let as_wanted = self.wanted.is_none_or(|v| v == said.verdict);
         Checked {
@@ -314,6 +332,13 @@ impl Case {
         let unknown = |list: &[&str], names: &[String]| names.iter().find(|n| !list.contains(&n.as_str())).cloned();
         if let Some(name) = unknown(&CLASSES, &self.classes).or_else(|| unknown(&FLOORS, &self.floors)) {
             return Err(invalid(format!("{place}: there is no class or floor '{name}'")));
+        }
+        let text = self.content.is_some() || self.content_bytes.is_some();
+        if self.op == Some(Op::Delete) && (text || screened || self.memsad_p.is_some()) {
+            return Err(invalid(format!("{place}: a delete has no text and is not scored")));
+        }
+        if self.content.is_some() && self.content_bytes.is_some() {
+            return Err(invalid(format!("{place}: content or content_bytes, not both")));
         }
         if self.parents.iter().any(|t| *t > TRUSTED) {
             return Err(invalid(format!("{place}: the label of a parent is 0 to 3")));
@@ -348,8 +373,8 @@ impl Case {
         let op = self.op.unwrap_or(Op::Create);
         let content = match self.content_bytes {
             _ if op == Op::Delete => String::new(),
-            Some(n) if n <= 1 << 26 => "x".repeat(n),
-            Some(_) => return Err(invalid("content_bytes is at most 64 MiB".to_owned())),
+            Some(n) if n <= MAX_TEXT => "x".repeat(n),
+            Some(_) => return Err(invalid("content_bytes is at most 4 MiB".to_owned())),
             None => or(&self.content, "The user runs Debian 12."),
         };
         Ok(Write {

@@ -36,6 +36,10 @@ impl Suite {
                     notes.push(note(Level::Error, rule, format!("has no {} fixture", kind.as_str())));
                 }
             }
+            if self.has(rule, Kind::Negative) && !self.is_declined(rule, at) {
+                let what = "is asked about none of its negative fixtures: nothing shows what it leaves out";
+                notes.push(note(Level::Error, rule, what.to_owned()));
+            }
         }
         let lost = |rule: &String| note(Level::Error, rule, "has fixtures and is no rule of the policy".to_owned());
         notes.extend(self.unknown.iter().map(lost));
@@ -61,6 +65,9 @@ impl Policy {
                     doubt(Level::Warning, "is in shadow without an end: set expires".to_owned())
                 }
                 _ => {}
+            }
+            if let Some(what) = rule.unmet() {
+                doubt(Level::Warning, what.to_owned());
             }
             if rule.ttl().is_some_and(|t| t > self.longest()) {
                 doubt(Level::Warning, "has a ttl above ttl.cap, which counts".to_owned());

@@ -106,23 +106,22 @@ impl Policy {
         label(channel, write.boundary.tenant(), write.derived_from.len(), parents)
     }
 
-    /// Whether the rule named `rule` is asked about the write, and its conditions hold: as if it were in force, with
-    /// the rules before it as they are.
-    #[must_use]
-    pub fn reaches(&self, rule: &str, topic: &str, write: &Write, at: Millis, facts: &Facts<'_>) -> bool {
+    /// Whether the conditions of the rule named `rule` hold, as if it were in force, with the rules before it as they
+    /// are; `None` when it isn't asked.
+    fn asked(&self, rule: &str, topic: &str, write: &Write, at: Millis, facts: &Facts<'_>) -> Option<bool> {
         let seen = self.seen(topic, write, at, facts);
         if self.is_cross(topic, write, facts) || !self.missing(write, seen.origin).is_empty() {
-            return false;
+            return None;
         }
         for ready in self.rules() {
             if ready.name() == rule {
-                return ready.holds(&seen);
+                return Some(ready.holds(&seen));
             }
             if ready.mode(seen.tenant(), at) == Mode::Enforce && ready.holds(&seen) {
-                return false;
+                return None;
             }
         }
-        false
+        None
     }
 
     fn seen<'a>(&'a self, topic: &str, write: &'a Write, at: Millis, facts: &'a Facts<'a>) -> Seen<'a> {
@@ -163,7 +162,8 @@ impl Policy {
             }
             let (verdict, ttl) = (rule.verdict(seen), rule.ttl());
             if mode == Mode::Shadow {
-                if verdict != Verdict::Allow || ttl.is_some() {
+                let shorter = ttl.zip(ruling.expires_at).is_some_and(|(t, end)| seen.at().saturating_add(t) < end);
+                if verdict != Verdict::Allow || shorter {
                     ruling.shadow.push(rule.name().to_owned());
                 }
                 continue;

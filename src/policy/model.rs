@@ -2,8 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+
 use super::Fixtures;
 use crate::schema::{Op, Origin};
+
+/// A list that is written down has something in it: an empty one would ask nothing, and hold for every write.
+fn listed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = Vec::deserialize(from)?;
+    if list.is_empty() {
+        return Err(D::Error::custom("an empty list asks nothing: leave it out"));
+    }
+    Ok(list)
+}
 
 /// How a rule counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -41,12 +52,16 @@ pub enum RuleAction {
 #[serde(deny_unknown_fields, default)]
 pub struct When {
     /// Effective origin is one of these.
+    #[serde(deserialize_with = "listed")]
     pub origin: Vec<Origin>,
     /// Tenant is one of these patterns.
+    #[serde(deserialize_with = "listed")]
     pub tenant: Vec<String>,
     /// Store is one of these patterns.
+    #[serde(deserialize_with = "listed")]
     pub store: Vec<String>,
     /// Operation is one of these.
+    #[serde(deserialize_with = "listed")]
     pub op: Vec<Op>,
     /// Content is longer than this, bytes.
     pub content_bytes_over: Option<usize>,
@@ -57,25 +72,25 @@ pub struct When {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authenticated: Option<bool>,
     /// The authenticated principal is one of these patterns.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub principal: Vec<String>,
     /// `written_by` is one of these patterns.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub agent: Vec<String>,
     /// `created_at` is longer ago than this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_over: Option<String>,
     /// A letter is of one of these scripts (Unicode names).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub script: Vec<String>,
     /// A letter is of none of these scripts.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub script_other_than: Vec<String>,
     /// The text has wording of one of these classes ([`super::CLASSES`]).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub classes: Vec<String>,
     /// The screen reached one of these floors ([`super::FLOORS`]).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub floors: Vec<String>,
     /// At least so many mails, hosts and accounts that the boundary doesn't know.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,8 +143,8 @@ pub struct Rule {
 pub(crate) struct TenantMode {
     /// Tenant pattern.
     pub(super) tenant: String,
-    /// Rules it is about; all when empty.
-    #[serde(default)]
+    /// Rules it is about; all when left out.
+    #[serde(default, deserialize_with = "listed")]
     pub(super) rules: Vec<String>,
     /// Mode there.
     pub(super) mode: Mode,

@@ -8,6 +8,8 @@ use super::*;
 use crate::error::Code;
 use crate::schema::Boundary;
 
+mod suite;
+
 const TOPIC: &str = "memory-writes";
 /// 2026-11-30.
 const AT: Millis = 1_796_000_000_000;
@@ -204,6 +206,10 @@ fn a_shadow_ttl_is_seen_and_changes_nothing() {
     );
     let ruling = p.rule(TOPIC, &write(Origin::UserInput), AT);
     assert_eq!((ruling.shadow, ruling.expires_at), (vec!["short".to_owned()], Some(AT + 365 * DAY)));
+    let sooner = Write { expires_at: Some(AT + DAY), ..write(Origin::UserInput) };
+    assert!(p.rule(TOPIC, &sooner, AT).shadow.is_empty(), "it would have shortened nothing");
+    let delete = Write { op: Op::Delete, ..write(Origin::UserInput) };
+    assert!(p.rule(TOPIC, &delete, AT).shadow.is_empty(), "a delete has no end");
 }
 
 /// What a topic may not declare is external and has label 0; a tool counts when it is listed and its input trusted.
@@ -270,6 +276,12 @@ fn a_strict_boundary_refuses_what_says_nothing_of_its_source() {
         assert_eq!(ruling.missing, wanted, "{origin:?}");
     }
     assert_eq!(ruled(&whole(Origin::External)).missing, ["origin"], "no origin, or one that the topic may not declare");
+    for blank in ["", " \t"].map(|b| Some(b.to_owned())) {
+        let blanks = Write { source_ref: blank.clone(), written_by: blank, ..whole(Origin::ToolOutput) };
+        assert_eq!(ruled(&blanks).missing, ["source_ref", "written_by"], "a blank word says nothing");
+    }
+    let of_nothing = Write { derived_from: vec!["a".to_owned(), String::new()], ..write(Origin::AgentGenerated) };
+    assert_eq!(ruled(&of_nothing).missing, ["source_ref"]);
     let derived = Write { derived_from: vec!["a".to_owned()], ..write(Origin::AgentGenerated) };
     assert_eq!(ruled(&derived).verdict, Verdict::Allow, "its parents are its source");
     let elsewhere = Write { boundary: Boundary::new("globex", "support").unwrap(), ..whole(Origin::External) };
@@ -291,6 +303,12 @@ fn broken_rules_are_refused() {
         ("when: { age_over: soon }", "is not a duration"),
         ("ttl: soon", "is not a duration"),
         ("domains: 1", "domains must be at least 2"),
+        ("domains: 2", "domains is for require_corroboration"),
+        ("when: { script: [Common] }", "is no script of Unicode"),
+        ("when: { script_other_than: [Inherited] }", "is no script of Unicode"),
+        ("when: { tenant: ['acme/support'] }", "fits no tenant and no store"),
+        ("when: { store: [''] }", "fits no tenant and no store"),
+        ("when: { store: ['support desk*'] }", "fits no tenant and no store"),
     ] {
         let text = format!("{HEAD}rules: [{{ name: r, action: block, {rule} }}]");
         let error = Policy::parse(&text).unwrap_err();
@@ -300,6 +318,9 @@ fn broken_rules_are_refused() {
         ("rules: [{ name: r, action: set_ttl }]", "set_ttl needs ttl"),
         ("rules: [{ name: provenance_missing, action: allow }]", "is taken"),
         ("rules: []\ntenant_modes: [{ tenant: a, rules: [r], mode: 'off' }]", "which is no rule"),
+        ("rules: []\ntenant_modes: [{ tenant: 'a/*', mode: 'off' }]", "fits no tenant and no store"),
+        ("rules: []\nstrict: [acme]", "fits no boundary"),
+        ("rules: []\nstrict: ['acme/']", "fits no boundary"),
         (
             "rules: [{ name: r, action: allow }]\ntenant_modes: [{ tenant: a, mode: 'off', expires: soon }]",
             "is not RFC 3339",
@@ -308,6 +329,37 @@ fn broken_rules_are_refused() {
         let error = Policy::parse(&format!("{HEAD}{rest}")).unwrap_err();
         assert!(error.code() == Code::PolicyInvalid && error.message().contains(words), "{rest}: {error}");
     }
+}
+
+/// An empty list would ask nothing, so that removing its last entry would widen the rule to every write.
+#[test]
+fn empty_lists_are_refused() {
+    for list in
+        ["origin", "op", "tenant", "store", "agent", "principal", "script", "script_other_than", "classes", "floors"]
+    {
+        let text = format!("{HEAD}rules: [{{ name: r, action: allow, when: {{ {list}: [] }} }}]");
+        let error = Policy::parse(&text).unwrap_err();
+        assert!(error.to_string().contains("an empty list asks nothing"), "{list}: {error}");
+    }
+    let modes = format!("{HEAD}rules: []\ntenant_modes: [{{ tenant: a, rules: [], mode: 'off' }}]");
+    assert_eq!(Policy::parse(&modes).unwrap_err().code(), Code::PolicyInvalid);
+    let trust = HEAD.replace("['*']", "['acme-*']");
+    let error = Policy::parse(&format!("{trust}rules: []")).unwrap_err();
+    assert!(error.message().contains("is no tenant"), "{error}");
+    let outside = HEAD.replace("[user_input, system, agent_generated, tool_output, retrieved]", "[external]");
+    let error = Policy::parse(&format!("{outside}rules: []\nstrict: ['acme/*']")).unwrap_err();
+    assert!(error.message().contains("may declare no origin"), "{error}");
+}
+
+/// A rule on what a filter finds would never hold where the filter is off.
+#[test]
+fn a_rule_on_a_filter_that_is_off_is_named() {
+    let p = |rest: &str| policy(&format!("rules: [{{ name: r, action: block, {rest} }}]"));
+    let (screen, memsad) = (p("when: { classes: [secrecy] }"), p("when: { memsad_p_at_most: 0.01 }"));
+    assert_eq!((screen.blind(false, true), screen.blind(true, false)), (Some("r"), None));
+    assert_eq!((memsad.blind(false, true), memsad.blind(true, false)), (None, Some("r")));
+    assert_eq!(p("mode: 'off', when: { classes: [secrecy] }").blind(false, false), None);
+    assert_eq!(p("when: { op: [delete] }").blind(false, false), None);
 }
 
 /// The rulings of the first policy engine on the sample, for every origin, operation and size.
@@ -430,104 +482,4 @@ proptest! {
             .collect();
         prop_assert_eq!(ruling.shadow, shadow);
     }
-}
-
-/// Fixtures of the sample pass, and lint has nothing but the shadow rule without an end to say.
-#[test]
-fn the_sample_is_tested_and_linted() {
-    let suite = Suite::sample().unwrap();
-    let failed: Vec<_> = suite.test(AT).into_iter().filter(|c| !c.passed).collect();
-    assert!(failed.is_empty() && suite.len() > 8, "{failed:?}");
-    let notes = suite.lint(AT);
-    assert!(notes.iter().all(|n| n.level == Level::Warning) && notes.len() == 1, "{notes:?}");
-}
-
-#[test]
-fn lint_refuses_what_is_not_shown_to_work() {
-    let lint =
-        |rules: &str, fixtures: Option<&str>| Suite::parse(&format!("{HEAD}{rules}"), fixtures).unwrap().lint(AT);
-    let errors =
-        |notes: Vec<Note>| notes.into_iter().filter(|n| n.level == Level::Error).map(|n| n.what).collect::<Vec<_>>();
-    let bare = "rules: [{ name: r, action: block, when: { op: [delete] } }]";
-    assert_eq!(errors(lint(bare, None)), ["has no positive fixture", "has no negative fixture"]);
-    let one = "rules: { r: { positive: [{ op: delete }] } }";
-    assert_eq!(errors(lint(bare, Some(one))), ["has no negative fixture"]);
-    let both = "rules: { r: { positive: [{ op: delete }], negative: [{}] } }";
-    assert!(lint(bare, Some(both)).is_empty());
-    let inline = "rules: [{ name: r, action: block, when: { op: [delete] }, fixtures: { positive: [{ op: delete }], negative: [{}] } }]";
-    assert!(lint(inline, None).is_empty());
-    let lost = "rules: { r: { positive: [{ op: delete }], negative: [{}] }, gone: {} }";
-    assert_eq!(errors(lint(bare, Some(lost))), ["has fixtures and is no rule of the policy"]);
-    let behind = "rules: [{ name: all, action: allow }, { name: r, action: block }]";
-    let found = errors(lint(behind, None));
-    assert!(found.iter().any(|w| w.contains("is never asked: 'all' before it")), "{found:?}");
-}
-
-/// A fixture fails when the rule is wrong, when an earlier rule takes the write, and when the verdict differs.
-#[test]
-fn fixtures_turn_red() {
-    let suite = |rules: &str, fixtures: &str| Suite::parse(&format!("{HEAD}{rules}"), Some(fixtures)).unwrap();
-    let passed = |s: &Suite| s.test(AT).iter().map(|c| c.passed).collect::<Vec<_>>();
-    let rules = "rules: [{ name: r, action: block, when: { op: [delete] } }]";
-    assert_eq!(
-        passed(&suite(rules, "rules: { r: { positive: [{ op: delete }, {}], negative: [{}, { op: delete }] } }")),
-        [true, false, true, false]
-    );
-    let shaded = "rules: [{ name: first, action: allow, when: { op: [delete] } }, { name: r, action: block, when: { op: [delete] } }]";
-    assert_eq!(passed(&suite(shaded, "rules: { r: { positive: [{ op: delete }] } }")), [false]);
-    assert_eq!(
-        passed(&suite(
-            rules,
-            "rules: { r: { positive: [{ op: delete, verdict: block }, { op: delete, verdict: quarantine }] } }"
-        )),
-        [true, false]
-    );
-    let off = "rules: [{ name: r, action: block, mode: 'off', when: { op: [delete] } }]";
-    assert_eq!(
-        passed(&suite(off, "rules: { r: { positive: [{ op: delete, verdict: allow }], negative: [{}] } }")),
-        [true, true]
-    );
-    let facts = "rules: [{ name: r, action: block, when: { trust_at_most: 0, classes: [agent], screen_p_at_most: 0.01, growth_over: 2, memsad_p_at_most: 0.01, age_over: 3d, hidden_at_least: 1 } }]";
-    let known = "origin: agent_generated, parents: [3, 0], classes: [agent], screen_p: 0.01, growth: 2.5, memsad_p: 0.01, age: 4d, hidden: 1";
-    assert_eq!(
-        passed(&suite(
-            facts,
-            &format!(
-                "rules: {{ r: {{ positive: [{{ {known} }}], negative: [{{ {} }}] }} }}",
-                known.replace("[3, 0]", "[3]")
-            )
-        )),
-        [true, true]
-    );
-    for broken in [
-        "classes: [evil]",
-        "floors: [x]",
-        "parents: [4]",
-        "age: soon",
-        "screen_p: 2",
-        "growth: -1",
-        "tenant: 'a b'",
-        "content_bytes: 999999999999",
-        "what: 1",
-    ] {
-        let text = format!("rules: {{ r: {{ positive: [{{ {broken} }}] }} }}");
-        let error = Suite::parse(&format!("{HEAD}{rules}"), Some(&text)).unwrap_err();
-        assert_eq!(error.code(), Code::PolicyInvalid, "{broken}: {error}");
-    }
-}
-
-#[test]
-fn a_diff_names_what_changes() {
-    let suite = |rules: &str| {
-        Suite::parse(&format!("{HEAD}{rules}"), Some("rules: { r: { positive: [{ op: delete }], negative: [{}] } }"))
-            .unwrap()
-    };
-    let old = suite("rules: [{ name: r, action: block, when: { op: [delete] } }]");
-    assert!(old.compare(&old, AT).is_empty());
-    let changes = old.compare(&suite("rules: [{ name: r, action: quarantine, when: { op: [delete] } }]"), AT);
-    assert_eq!(changes.len(), 1, "{changes:?}");
-    assert!(changes[0].verdict && changes[0].what == "fixture r positive 1 (old)");
-    assert_eq!((changes[0].old.verdict, changes[0].new.verdict), (Verdict::Block, Verdict::Quarantine));
-    let renamed = old.compare(&suite("rules: [{ name: r, action: block, when: { op: [delete] }, mode: shadow }]"), AT);
-    assert_eq!(renamed[0].new.shadow, ["r"]);
 }

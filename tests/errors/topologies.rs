@@ -43,7 +43,7 @@ const TOPOLOGY_RULES: [&str; 32] = [
     "breaker.max_held must be",
 ];
 /// The same for loading and policy, and for both flows.
-const OTHER_RULES: [&str; 28] = [
+const OTHER_RULES: [&str; 33] = [
     "which is no input topic",
     "flow writes differs",
     "flow retrievals differs",
@@ -72,6 +72,11 @@ const OTHER_RULES: [&str; 28] = [
     "may declare no origin",
     "rule name 'provenance_missing' is taken",
     "tenant_modes: expires is not RFC 3339",
+    "an empty list asks nothing",
+    "fits no tenant and no store",
+    "domains is for require_corroboration",
+    "fits no boundary tenant/store",
+    "is no tenant, and not '*'",
 ];
 
 /// What every file under `topology/invalid/` raises.

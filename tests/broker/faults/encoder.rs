@@ -17,7 +17,7 @@ fn a_failing_encoder_follows_its_posture() {
         bench.replace_policy("may_embed: true", "may_embed: false");
         bench.replace_policy(
             "origin: [retrieved, external] }\n    action: quarantine",
-            "origin: [] }\n    action: allow",
+            "op: [create, update, delete] }\n    action: allow",
         );
         bench.set("MEMSLUICE__SABOTAGE", sabotage);
         let data = support::generated(600, 30);
