@@ -7,7 +7,10 @@ use clap::{Args, Subcommand};
 use super::{Format, out};
 use crate::config::Config;
 use crate::error::Result;
+use crate::measure::Spread;
+use crate::measure::hardened as measure;
 use crate::measure::kernels::{self, Contenders, Plan, Row};
+use crate::topology::Topology;
 
 #[derive(Debug, Args)]
 pub(super) struct KernelArgs {
@@ -22,6 +25,30 @@ enum Which {
         after_help = "Each row is a median over rounds in which all take turns, with the range of the rounds.\n'times first' is the time as a multiple of the first kernel's in the same round.\nFAISS gives the largest dot product alone; the kernels also give its row and the mean.\n\nExamples:\n  memsluice kernel race --windows 100,1000\n  MEMSLUICE__SCORE__FAISS=~/.cache/memsluice/faiss/1.15.1/faiss/libfaiss.so memsluice kernel race --approximate-from 10000\n  memsluice kernel race --device 0 --boundaries 1,64 --output json"
     )]
     Race(RaceArgs),
+    /// Time a write in the hardened form: scores and certificate, and taking it into memory.
+    #[command(
+        after_help = "Unrelated random queries and 500 stored memories, by the kernel that `auto` takes; CPU time of one thread.\n\nExamples:\n  memsluice kernel hardened\n  memsluice kernel hardened --windows 100,1000 --output json"
+    )]
+    Hardened(HardenedArgs),
+}
+
+#[derive(Debug, Args)]
+struct HardenedArgs {
+    /// Queries in a window
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 10_000], value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    windows: Vec<u32>,
+    /// Components of a vector
+    #[arg(long, default_value_t = 384, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    dimension: u32,
+    /// Rounds
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Seed of the vectors
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    output: Format,
 }
 
 #[derive(Debug, Args)]
@@ -59,7 +86,10 @@ struct RaceArgs {
 }
 
 pub(super) fn run(args: &KernelArgs) -> Result<()> {
-    let Which::Race(race) = &args.command;
+    let race = match &args.command {
+        Which::Race(race) => race,
+        Which::Hardened(args) => return hardened(args),
+    };
     let faiss = Config::load(race.config.as_deref())?.score.faiss;
     let contenders = Contenders::open(faiss.as_deref(), race.device)?;
     let wide = |values: &[u32]| values.iter().map(|v| *v as usize).collect::<Vec<_>>();
@@ -91,6 +121,27 @@ pub(super) fn run(args: &KernelArgs) -> Result<()> {
     ))?;
     let rows = kernels::run(&plan, &contenders, |rows| rows.iter().try_for_each(line))?;
     growth(&rows)
+}
+
+fn hardened(args: &HardenedArgs) -> Result<()> {
+    let memsad = Topology::sample()?.main.memsad;
+    if args.output == Format::Table {
+        out::line(&format!(
+            "{:>8} {:>8}  {:>28}  {:>28}",
+            "window", "memories", "us to score a write", "us to take it in"
+        ))?;
+    }
+    for window in &args.windows {
+        let found = measure::cost(&memsad, args.dimension as usize, *window as usize, args.rounds as usize, args.seed)?;
+        if args.output == Format::Json {
+            out::json(&found)?;
+            continue;
+        }
+        let spread = |s: Spread| format!("{:.2} ({:.2} to {:.2})", s.median, s.low, s.high);
+        let (score, accept) = (spread(found.score), spread(found.accept));
+        out::line(&format!("{:>8} {:>8}  {score:>28}  {accept:>28}", found.window, found.memories))?;
+    }
+    Ok(())
 }
 
 fn line(row: &Row) -> Result<()> {

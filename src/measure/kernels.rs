@@ -238,7 +238,7 @@ impl Indexed {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -250,7 +250,7 @@ impl Random {
     }
 
     /// Close to normal: the sum of four 16-bit numbers.
-    fn normal(&mut self, count: usize, deviation: f64) -> Vec<f64> {
+    pub(super) fn normal(&mut self, count: usize, deviation: f64) -> Vec<f64> {
         let one = |bits: u64| {
             let sum: f64 = (0..4).map(|i| f64::from((bits >> (16 * i)) as u16) / 65536.0 - 0.5).sum();
             sum * deviation * 3.0_f64.sqrt()

@@ -2,6 +2,7 @@
 
 mod contend;
 pub mod encoders;
+pub mod hardened;
 pub mod kernels;
 
 pub use contend::{Spread, median};

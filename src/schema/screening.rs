@@ -72,8 +72,8 @@ pub struct ScreenCalibration {
     pub shingles: String,
     /// Hashes of the entities of the fitted writes, in the same form.
     pub entities: String,
-    /// What their characters are like; null in a record of an earlier program.
-    #[serde(default)]
+    /// What their characters are like; absent in a record of an earlier program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub characters: Option<CharacterCalibration>,
     /// Writers and forms.
     pub groups: Vec<ScreenGroup>,
