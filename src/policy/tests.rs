@@ -404,38 +404,6 @@ fn unused_fields_and_fixtures_are_no_part_of_the_hash() {
     assert_ne!(plain.hash(), other.hash());
 }
 
-fn many(n: usize) -> Policy {
-    let kinds = [
-        "origin: [external], tenant: ['other-*']",
-        "classes: [credential], trust_at_most: 1",
-        "agent: ['*/summariser@*'], op: [create]",
-        "content_bytes_over: 100000",
-        "screen_p_at_most: 0.001, floors: [payload]",
-        "script: [Cyrillic, Arabic]",
-        "growth_over: 100",
-        "principal: ['svc-billing*'], age_over: 30d",
-    ];
-    let rule =
-        |i: usize| format!("  - {{ name: r-{i}, action: quarantine, when: {{ {} }} }}\n", kinds[i % kinds.len()]);
-    policy(&format!("rules:\n{}", (0..n).map(rule).collect::<String>()))
-}
-
-/// Prints what a ruling costs: `cargo test --release --lib policy::tests::cost -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-#[allow(clippy::print_stdout, clippy::cast_precision_loss)]
-fn cost_of_a_ruling() {
-    for n in [0, 10, 50, 200] {
-        let (p, f, w) = (many(n), facts(), write(Origin::UserInput));
-        let rounds = 200_000;
-        let since = crate::clock::monotonic();
-        for at in 0..rounds {
-            std::hint::black_box(p.judge(TOPIC, std::hint::black_box(&w), AT + at, &f));
-        }
-        println!("{n} rules: {:.0} ns a ruling", since.elapsed().as_nanos() as f64 / rounds as f64);
-    }
-}
-
 const WHENS: [&str; 8] = [
     "op: [create]",
     "op: [delete]",
