@@ -18,7 +18,7 @@ use crate::score::{
 use crate::sink::Output;
 use crate::state::{self, Kind, State, Store, key};
 use crate::telemetry::metrics;
-use crate::topology::{Form, MemsadMode, Role, Statistic, Switch};
+use crate::topology::{Form, MemsadMode, Role, Statistic};
 
 /// Numbers of queries and writes up to here.
 const MAX_SEQ: u64 = 1 << 53;
@@ -169,8 +169,7 @@ impl Engine {
 
     /// Whether rows follow the stream.
     pub(super) fn rolls(&self) -> bool {
-        let m = &self.memsad.memsad;
-        m.form == Form::Hardened && m.mode != MemsadMode::Off && m.rolling.mode == Switch::On
+        self.memsad.memsad.rolls()
     }
 
     /// Takes note of what a write put into `committed-memory`, or removed from it.
