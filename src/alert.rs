@@ -35,7 +35,32 @@ struct Draft<'a> {
     parameters: Option<String>,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    /// Of one thing about a boundary's memory that a person should look at.
+    fn of_memory(uid: String, boundary: &'a Boundary, at: Millis, evidence: Evidence) -> Self {
+        Self {
+            uid,
+            boundary,
+            session: None,
+            severity: 3,
+            action: 3,
+            disposition: 19,
+            at,
+            start: at,
+            title: "",
+            kind: "",
+            message: String::new(),
+            analytic: ("", "", 0),
+            attack: poisoning(),
+            label: "owasp:ASI06",
+            analyses: Vec::new(),
+            evidences: vec![evidence],
+            decision: None,
+            reasons: Vec::new(),
+            parameters: None,
+        }
+    }
+
     fn finish(self) -> Attack {
         let count = u32::try_from(self.evidences.len()).unwrap_or(u32::MAX);
         Attack {
@@ -176,26 +201,14 @@ pub fn retracted_write(uid: String, boundary: &Boundary, body: &DecisionBody, at
     if let Some(input) = &body.input {
         data.insert("shown_by".to_owned(), format!("{}-{}@{}", input.topic, input.partition, input.offset));
     }
+    let evidence = Evidence { uid: facts.map_or_else(|| body.id.clone(), |r| r.decision.clone()), data };
     Draft {
-        uid,
-        boundary,
-        session: None,
-        severity: 3,
-        action: 3,
-        disposition: 19,
-        at,
-        start: at,
         title: "Stored memory belongs to a campaign",
         kind: "memory-retraction",
         message: format!("an allowed memory write is one of a campaign: {}", body.reasons.join(", ")),
         analytic: ("screen.floors", "Write screen", 1),
-        attack: poisoning(),
-        label: "owasp:ASI06",
-        analyses: Vec::new(),
-        evidences: vec![Evidence { uid: facts.map_or_else(|| body.id.clone(), |r| r.decision.clone()), data }],
-        decision: None,
         reasons: body.reasons.clone(),
-        parameters: None,
+        ..Draft::of_memory(uid, boundary, at, evidence)
     }
     .finish()
 }
@@ -211,25 +224,12 @@ pub fn frozen_calibration(uid: String, boundary: &Boundary, facts: &RollingFacts
         ("ks_distance".to_owned(), format!("{:.6}", f64::from(facts.ks_new) / 1e6)),
     ]);
     Draft {
-        uid: uid.clone(),
-        boundary,
-        session: None,
-        severity: 3,
-        action: 3,
-        disposition: 19,
-        at,
-        start: at,
         title: "Calibration frozen",
         kind: "calibration-frozen",
         message: "accepted writes score unlike those in force: the threshold stays as it is".to_owned(),
         analytic: ("memsad.rolling", "Two-sample test of accepted writes", 1),
-        attack: poisoning(),
-        label: "owasp:ASI06",
-        analyses: Vec::new(),
-        evidences: vec![Evidence { uid, data }],
-        decision: None,
         reasons: vec!["memsad:calibration_frozen".to_owned()],
-        parameters: None,
+        ..Draft::of_memory(uid.clone(), boundary, at, Evidence { uid, data })
     }
     .finish()
 }
@@ -245,25 +245,12 @@ pub fn moved_share(uid: String, boundary: &Boundary, facts: &ShareFacts, at: Mil
         ("share".to_owned(), shown(&facts.block)),
     ]);
     Draft {
-        uid: uid.clone(),
-        boundary,
-        session: None,
-        severity: 3,
-        action: 3,
-        disposition: 19,
-        at,
-        start: at,
         title: "Share of floor hits moved",
         kind: "floor-share-moved",
         message: format!("the share of writes that reach a floor of the screen went {to} by a factor of 3 or more"),
         analytic: ("screen.share", "Share of writes that reach a floor", 1),
-        attack: poisoning(),
-        label: "owasp:ASI06",
-        analyses: Vec::new(),
-        evidences: vec![Evidence { uid, data }],
-        decision: None,
         reasons: vec![format!("screen:floor_share_{to}")],
-        parameters: None,
+        ..Draft::of_memory(uid.clone(), boundary, at, Evidence { uid, data })
     }
     .finish()
 }

@@ -33,10 +33,7 @@ enum Which {
 }
 
 #[derive(Debug, Args)]
-struct HardenedArgs {
-    /// Queries in a window
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 10_000], value_parser = clap::value_parser!(u32).range(1..=32_768))]
-    windows: Vec<u32>,
+struct SampleArgs {
     /// Components of a vector
     #[arg(long, default_value_t = 384, value_parser = clap::value_parser!(u32).range(1..=4096))]
     dimension: u32,
@@ -49,6 +46,15 @@ struct HardenedArgs {
     /// How results are printed
     #[arg(long, value_enum, default_value = "table")]
     output: Format,
+}
+
+#[derive(Debug, Args)]
+struct HardenedArgs {
+    /// Queries in a window
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 10_000], value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    windows: Vec<u32>,
+    #[command(flatten)]
+    sample: SampleArgs,
 }
 
 #[derive(Debug, Args)]
@@ -65,24 +71,14 @@ struct RaceArgs {
     /// Boundaries in a call, each with its window
     #[arg(long, value_delimiter = ',', default_values_t = [1], value_parser = clap::value_parser!(u32).range(1..=4096))]
     boundaries: Vec<u32>,
-    /// Components of a vector
-    #[arg(long, default_value_t = 384, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    dimension: u32,
-    /// Rounds
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Seed of the vectors
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    sample: SampleArgs,
     /// Race approximate FAISS indexes too, from this window on (building them takes minutes at 100000)
     #[arg(long, value_name = "WINDOW")]
     approximate_from: Option<usize>,
     /// Race this CUDA device too
     #[arg(long, value_name = "NUMBER")]
     device: Option<usize>,
-    /// How results are printed
-    #[arg(long, value_enum, default_value = "table")]
-    output: Format,
 }
 
 pub(super) fn run(args: &KernelArgs) -> Result<()> {
@@ -94,18 +90,18 @@ pub(super) fn run(args: &KernelArgs) -> Result<()> {
     let contenders = Contenders::open(faiss.as_deref(), race.device)?;
     let wide = |values: &[u32]| values.iter().map(|v| *v as usize).collect::<Vec<_>>();
     let plan = Plan {
-        dimension: race.dimension as usize,
+        dimension: race.sample.dimension as usize,
         windows: wide(&race.windows),
         batches: wide(&race.batches),
         boundaries: wide(&race.boundaries),
-        rounds: race.rounds as usize,
-        seed: race.seed,
+        rounds: race.sample.rounds as usize,
+        seed: race.sample.seed,
         approximate_from: race.approximate_from,
     };
     if faiss.is_none() {
         out::note("score.faiss is not set: FAISS does not race (scripts/fetch-kernels faiss)");
     }
-    if race.output == Format::Json {
+    if race.sample.output == Format::Json {
         kernels::run(&plan, &contenders, |rows| rows.iter().try_for_each(out::json))?;
         return Ok(());
     }
@@ -125,15 +121,21 @@ pub(super) fn run(args: &KernelArgs) -> Result<()> {
 
 fn hardened(args: &HardenedArgs) -> Result<()> {
     let memsad = Topology::sample()?.main.memsad;
-    if args.output == Format::Table {
+    if args.sample.output == Format::Table {
         out::line(&format!(
             "{:>8} {:>8}  {:>28}  {:>28}",
             "window", "memories", "us to score a write", "us to take it in"
         ))?;
     }
     for window in &args.windows {
-        let found = measure::cost(&memsad, args.dimension as usize, *window as usize, args.rounds as usize, args.seed)?;
-        if args.output == Format::Json {
+        let found = measure::cost(
+            &memsad,
+            args.sample.dimension as usize,
+            *window as usize,
+            args.sample.rounds as usize,
+            args.sample.seed,
+        )?;
+        if args.sample.output == Format::Json {
             out::json(&found)?;
             continue;
         }

@@ -58,7 +58,7 @@ impl CommitError {
     /// A call that does not come back: the client can't be asked for anything else.
     #[must_use]
     pub fn abandoned(call: Call) -> Self {
-        let error = Error::new(Code::TransactionUnknown, format!("{call:?}: the client does not answer"));
+        let error = Error::new(Code::BrokerUnreachable, format!("{call:?}: the client does not answer"));
         Self { action: Action::Rebuild, error }
     }
 

@@ -1,6 +1,7 @@
 //! Topic ids (KIP-516): a topic that was deleted and made again under the same name has another one. The
 //! one call that rust-rdkafka does not wrap.
 #![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods)] // metadata with a deadline, on the thread that restores
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
@@ -16,6 +17,8 @@ use super::client::without_group;
 use crate::error::{Code, Error, Result};
 
 const CALL: Duration = Duration::from_secs(20);
+/// A broker that is there answers sooner.
+const FIRST: Duration = Duration::from_secs(5);
 
 /// Asks for topic ids.
 pub struct TopicIds {
@@ -45,10 +48,19 @@ impl TopicIds {
     /// # Errors
     /// `broker_unreachable`.
     pub fn of(&self, names: &[&str]) -> Result<BTreeMap<String, String>> {
+        self.ask(names, FIRST).or_else(|_| {
+            // The client asks the controller that it knows, and learns of another one for minutes by no other way.
+            let metadata = self.admin.inner().fetch_metadata(None, CALL);
+            metadata.map_err(|e| Error::with(Code::BrokerUnreachable, "topics can't be described", e))?;
+            self.ask(names, CALL)
+        })
+    }
+
+    fn ask(&self, names: &[&str], limit: Duration) -> Result<BTreeMap<String, String>> {
         let owned: Vec<CString> = names.iter().filter_map(|n| CString::new(*n).ok()).collect();
         let mut pointers: Vec<*const c_char> = owned.iter().map(|n| n.as_ptr()).collect();
         let rk = self.admin.inner().native_ptr();
-        let millis = i32::try_from(CALL.as_millis()).unwrap_or(i32::MAX);
+        let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: `rk` and `owned` outlive the call; each object made here is destroyed here, after the
         // event that points into it was read; the event owns the result.
         unsafe {

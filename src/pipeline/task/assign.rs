@@ -171,10 +171,13 @@ impl Task {
         Ok(())
     }
 
-    pub(super) fn rebuild(&mut self, then: Then) -> Result<()> {
+    /// A new producer; `fenced` where another process may have taken the old one's place.
+    pub(super) fn rebuild(&mut self, then: Then, fenced: bool) -> Result<()> {
         let now = monotonic();
         self.rebuilds.retain(|t| now.duration_since(*t) < REBUILDS.1);
-        self.rebuilds.push(now);
+        if fenced {
+            self.rebuilds.push(now);
+        }
         if self.rebuilds.len() >= REBUILDS.0 {
             return Err(Error::new(Code::InstanceFenced, "the producer had to be rebuilt three times in five minutes"));
         }

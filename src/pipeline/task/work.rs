@@ -209,7 +209,8 @@ impl Task {
                 tracing::warn!(%error, "rebuilding");
                 self.summary.rollbacks += 1;
                 self.drop_queued();
-                self.rebuild(then)
+                // A client without an answer says nothing of another process under the same id.
+                self.rebuild(then, error.code() != Code::BrokerUnreachable)
             }
             Step::Stop(error) => Err(error),
         }
