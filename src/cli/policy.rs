@@ -379,7 +379,7 @@ mod tests {
         let text = fs::read_to_string(path("topology/policy.yaml")).unwrap();
         fs::write(&file, &text).unwrap();
         let name = file.to_str().unwrap();
-        assert_eq!(refused(&["lint", "--policy", name]), "lint found 6 errors");
+        assert_eq!(refused(&["lint", "--policy", name]), "lint found 10 errors");
         assert_eq!(refused(&["test", "--policy", name]), "there are no fixtures");
         let fixtures = fs::read_to_string(path("topology/policy.fixtures.yaml")).unwrap();
         fs::write(folder.path().join("policy.fixtures.yaml"), fixtures).unwrap();
@@ -387,7 +387,7 @@ mod tests {
         policy(&["test", "--policy", name]).unwrap();
         fs::write(&file, text.replace("65536", "65537")).unwrap();
         policy(&["lint", "--policy", name]).unwrap();
-        assert_eq!(refused(&["test", "--policy", name]), "2 of 13 fixtures fail");
+        assert_eq!(refused(&["test", "--policy", name]), "2 of 23 fixtures fail");
         fs::write(&file, "rules: 1").unwrap();
         refused(&["diff", name, name]);
         let missing = policy(&["lint", "--policy", "/nowhere.yaml"]).unwrap_err();

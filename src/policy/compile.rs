@@ -6,7 +6,7 @@ use super::facts::mask;
 use super::file::{invalid, millis, time};
 use super::model::TenantMode;
 use super::pattern::{Pattern, any, any_of};
-use super::seen::Seen;
+use super::seen::{MAX_SECRETS, Seen};
 use super::{CLASSES, DOMAINS, FLOORS, Mode, Rule, RuleAction, When};
 use crate::clock::Millis;
 use crate::error::Result;
@@ -54,10 +54,12 @@ struct Conditions {
     growth_over: Option<u64>,
     tenants: Vec<Pattern>,
     stores: Vec<Pattern>,
+    records: Vec<Pattern>,
     agents: Vec<Pattern>,
     principals: Vec<Pattern>,
     scripts: Vec<Script>,
     other_scripts: Vec<Script>,
+    secrets: Option<u16>,
 }
 
 /// Conditions on the screen.
@@ -209,6 +211,7 @@ impl Conditions {
     fn names(&self, seen: &Seen<'_>) -> bool {
         any(&self.tenants, seen.tenant())
             && any(&self.stores, seen.write.boundary.store())
+            && any(&self.records, &seen.write.record_id)
             && any_of(&self.principals, seen.principal)
             && any_of(&self.agents, seen.write.written_by.as_deref())
     }
@@ -216,6 +219,7 @@ impl Conditions {
     fn text(&self, seen: &Seen<'_>) -> bool {
         (self.scripts.is_empty() || seen.scripts().iter().any(|s| self.scripts.contains(s)))
             && (self.other_scripts.is_empty() || seen.scripts().iter().any(|s| !self.other_scripts.contains(s)))
+            && self.secrets.is_none_or(|n| seen.secrets() >= usize::from(n))
     }
 }
 
@@ -239,6 +243,12 @@ fn conditions(w: &When, rule: &str) -> Result<Conditions> {
     if w.trust_at_most.is_some_and(|n| n > super::TRUSTED) {
         return Err(invalid(format!("rule {rule}: trust_at_most is 0 to 3")));
     }
+    if w.secrets_at_least.is_some_and(|n| !(1..=MAX_SECRETS).contains(&n)) {
+        return Err(invalid(format!("rule {rule}: secrets_at_least is 1 to {MAX_SECRETS}")));
+    }
+    if w.record.iter().any(String::is_empty) {
+        return Err(invalid(format!("rule {rule}: an empty pattern fits no record")));
+    }
     let place = format!("rule {rule}");
     let age = w.age_over.as_deref().map(|t| millis(t, &format!("rule {rule}: age_over"))).transpose()?;
     let screen = Screened {
@@ -261,10 +271,12 @@ fn conditions(w: &When, rule: &str) -> Result<Conditions> {
         growth_over: w.growth_over.map(|g| thousandths(g, &place)).transpose()?,
         tenants: patterns(&w.tenant),
         stores: patterns(&w.store),
+        records: patterns(&w.record),
         agents: patterns(&w.agent),
         principals: patterns(&w.principal),
         scripts: scripts(&w.script, rule)?,
         other_scripts: scripts(&w.script_other_than, rule)?,
+        secrets: w.secrets_at_least,
     })
 }
 

@@ -47,6 +47,8 @@ pub struct Case {
     pub tenant: Option<String>,
     /// Store.
     pub store: Option<String>,
+    /// Record id.
+    pub record: Option<String>,
     /// Operation.
     pub op: Option<Op>,
     /// Text.
@@ -379,7 +381,7 @@ impl Case {
         };
         Ok(Write {
             boundary: Boundary::new(&or(&self.tenant, "acme"), &or(&self.store, "support"))?,
-            record_id: "m-1".to_owned(),
+            record_id: or(&self.record, "m-1"),
             op,
             content,
             origin: self.origin.unwrap_or(Origin::UserInput),

@@ -11,6 +11,7 @@ mod label;
 mod lint;
 mod model;
 mod pattern;
+mod secrets;
 mod seen;
 mod strict;
 

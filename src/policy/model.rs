@@ -60,6 +60,9 @@ pub struct When {
     /// Store is one of these patterns.
     #[serde(deserialize_with = "listed")]
     pub store: Vec<String>,
+    /// Record id is one of these patterns.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
+    pub record: Vec<String>,
     /// Operation is one of these.
     #[serde(deserialize_with = "listed")]
     pub op: Vec<Op>,
@@ -86,6 +89,9 @@ pub struct When {
     /// A letter is of none of these scripts.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub script_other_than: Vec<String>,
+    /// The text has at least so many credentials by their shape, 1 to 1000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secrets_at_least: Option<u16>,
     /// The text has wording of one of these classes ([`super::CLASSES`]).
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "listed")]
     pub classes: Vec<String>,

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use unicode_script::{Script, UnicodeScript};
 
-use super::Facts;
+use super::{Facts, secrets};
 use crate::clock::Millis;
 use crate::decode::Write;
 use crate::schema::Origin;
@@ -19,7 +19,11 @@ pub(super) struct Seen<'a> {
     pub(super) principal: Option<&'a str>,
     at: Millis,
     scripts: OnceCell<Vec<Script>>,
+    secrets: OnceCell<usize>,
 }
+
+/// Credentials counted in one text at most.
+pub(super) const MAX_SECRETS: u16 = 1000;
 
 impl<'a> Seen<'a> {
     pub(super) fn new(
@@ -30,7 +34,7 @@ impl<'a> Seen<'a> {
         trust: u8,
         principal: Option<&'a str>,
     ) -> Self {
-        Self { write, facts, origin, trust, principal, at, scripts: OnceCell::new() }
+        Self { write, facts, origin, trust, principal, at, scripts: OnceCell::new(), secrets: OnceCell::new() }
     }
 
     pub(super) fn tenant(&self) -> &'a str {
@@ -44,6 +48,11 @@ impl<'a> Seen<'a> {
     /// Since the declared creation, ms.
     pub(super) fn age(&self) -> Option<Millis> {
         self.write.created_at.map(|c| self.at.saturating_sub(c))
+    }
+
+    /// Credentials by their shape, counted up to [`MAX_SECRETS`].
+    pub(super) fn secrets(&self) -> usize {
+        *self.secrets.get_or_init(|| secrets::count(&self.write.content, MAX_SECRETS.into()))
     }
 
     /// Scripts of the letters, each once.

@@ -69,6 +69,7 @@ fn conditions_one_by_one() {
         ("tenant: [acme]", "tenant: [acm]", false),
         ("tenant: ['ac*']", "tenant: ['*x']", false),
         ("store: [support, sales]", "store: [sales]", false),
+        ("record: ['m-*', x]", "record: [m]", false),
         ("agent: ['*/extractor@*']", "agent: [bot]", false),
         ("principal: ['svc-c*']", "principal: ['svc-d*']", false),
         ("authenticated: true", "authenticated: false", false),
@@ -93,6 +94,18 @@ fn conditions_one_by_one() {
             assert_eq!(p.is_late(), by_facts || when.contains("trust"), "{when}");
         }
     }
+}
+
+/// Credentials are counted in the text itself.
+#[test]
+fn credentials_are_counted_where_a_rule_asks() {
+    let p = policy("rules: [{ name: r, action: block, when: { secrets_at_least: 2 } }]");
+    let mut w = write(Origin::UserInput);
+    for (keys, verdict) in [(0, Verdict::Allow), (1, Verdict::Allow), (2, Verdict::Block), (3, Verdict::Block)] {
+        w.content = "key AKIAIOSFODNN7EXAMPLE. ".repeat(keys);
+        assert_eq!(p.rule(TOPIC, &w, AT).verdict, verdict, "{keys}");
+    }
+    assert!(!p.is_late());
 }
 
 /// Of one unmet condition no number of met ones makes up.
