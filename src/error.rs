@@ -57,6 +57,10 @@ codes! {
     EmbeddingNotUnit = "embedding_not_unit", DeadLetter, "the i16 embedding must have norm 32767 (1 % tolerance)";
     TombstoneWithoutRecord = "tombstone_without_record", DeadLetter, "a null value needs the header memsluice-record-id";
     MisplacedPartition = "misplaced_partition", DeadLetter, "produce with key tenant/store and the murmur2 partitioner";
+    ShapeUnknown = "shape_unknown", DeadLetter, "the value has none of the declared shapes: compare with docs/adapters.md, or correct input.format in topics.yaml";
+    ShapeAmbiguous = "shape_ambiguous", DeadLetter, "the value fits two shapes: name one as input.format in topics.yaml";
+    ShapeIncomplete = "shape_incomplete", DeadLetter, "the producer's record lacks what a decision needs: map it in topics.yaml, or let the producer send it";
+    TooManyFacts = "too_many_facts", DeadLetter, "one record holds more facts than are taken: let the producer send smaller batches";
     OutputTooLarge = "output_too_large", DeadLetter, "the output would not fit limits.max_output_bytes: raise it with the topic's max.message.bytes";
     SourceIsolated = "source_isolated", DeadLetter, "its source failed too often: mend the producer, then redrive after the cool-down";
     KeyHeld = "key_held", DeadLetter, "an earlier record of its key is a dead letter: redrive or skip that one first";
