@@ -80,6 +80,7 @@ codes! {
     TopologyTimeouts = "topology_timeouts", Stop, "keep commit interval < transaction timeout and transaction timeout + 10 s <= session timeout";
     TopologyLimits = "topology_limits", Stop, "correct the named limit";
     TopologyStore = "topology_store", Stop, "name a changelog that is declared and co-partitioned with the inputs";
+    TopologyInput = "topology_input", Stop, "correct `input` of the named topic in topics.yaml (docs/adapters.md)";
     TopologyIncompatible = "topology_incompatible", Stop, "undo the change, or do what the message names: reset, or a new application id";
     MemberDiffers = "member_differs", Stop, "give this member the files of the others; to change all of them: `memsluice upgrade begin` with the new ones";
     PolicyInvalid = "policy_invalid", Stop, "correct the named rule in policy.yaml";

@@ -115,6 +115,14 @@ impl Scan<'_> {
         }
         for (unit, record) in taken {
             let (pending, embeds) = self.engine.admit(record);
+            for (part, embeds) in self.engine.parts(&pending) {
+                self.place(unit, part, embeds);
+            }
+            self.place(unit, pending, embeds);
+        }
+    }
+
+    fn place(&mut self, unit: i32, pending: Pending, embeds: Embeds) {
             match embeds {
                 Embeds::Nothing => {
                     self.pending.admit(unit, pending, Some(None));
@@ -127,7 +135,6 @@ impl Scan<'_> {
                     self.embedder.submit(Job { unit, ticket, text, retry_until: None });
                 }
             }
-        }
     }
 
     /// Finishes what is ready; waits for a vector when nothing is.
@@ -152,8 +159,9 @@ impl Scan<'_> {
                 let Some(of) = self.units.get_mut(&unit) else {
                     continue;
                 };
+                let counts = u64::from(!pending.is_part());
                 let outputs = self.engine.finish(pending, embedded, of, &mut self.state, self.registry)?;
-                self.summary.inputs += 1;
+                self.summary.inputs += counts;
                 for o in &outputs {
                     self.summary.count(o);
                     each(o)?;

@@ -13,30 +13,43 @@ use crate::schema::{Boundary, Op, valid_id};
 use crate::source::Fetched;
 use crate::topology::{Format, Mapping, Part, Role};
 
+/// What a record of `memory-writes` holds.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The facts in their order.
+    pub writes: Vec<Write>,
+    /// The record is one fact and nothing beside it, so that its bytes can stand for the fact.
+    pub whole: bool,
+}
+
 /// Decodes a record of `memory-writes`: its facts in their order, all of one boundary; none where the producer
 /// only says that nothing changed.
 ///
 /// # Errors
 /// Any code with action `DeadLetter`.
-pub fn writes(fetched: &Fetched, rules: &Rules, mapping: &Mapping) -> Result<Vec<Write>> {
+pub fn writes(fetched: &Fetched, rules: &Rules, mapping: &Mapping) -> Result<Facts> {
     let Some(value) = fetched.value.as_deref().filter(|_| mapping.format != Format::Native) else {
-        return native::write(fetched, rules).map(|w| vec![w]);
+        return native::write(fetched, rules).map(|w| Facts { writes: vec![w], whole: true });
     };
     let opened = opened(fetched, value, rules, mapping)?;
-    let facts = match sniff::writes(&opened.inner, mapping.format)? {
+    let mut whole = true;
+    let writes = match sniff::writes(&opened.inner, mapping.format)? {
         Found::Native => vec![native::inner_write(&bytes(&opened, value), rules)?],
         Found::Shape(format, drafts) => {
             let drafts = counted(drafts)?;
             let several = drafts.len() > 1;
             // An empty message among others says nothing.
-            let said = |d: &Draft| !several || d.op == Some(Op::Delete) || !d.content.trim().is_empty();
+            let said = |d: &Draft| {
+                !d.passed_over && (!several || d.op == Some(Op::Delete) || !d.content.trim().is_empty())
+            };
+            whole = !several;
             let context = Context { fetched, opened: &opened, mapping, format };
             let all = drafts.into_iter().filter(said).enumerate();
             all.map(|(i, draft)| context.write(i, draft)).collect::<Result<Vec<_>>>()?
         }
     };
-    one_boundary(facts.iter().map(|w| &w.boundary), fetched, rules)?;
-    Ok(facts)
+    one_boundary(writes.iter().map(|w| &w.boundary), fetched, rules)?;
+    Ok(Facts { whole: whole && writes.len() == 1, writes })
 }
 
 /// Decodes a record of `retrieval-logs`: its retrievals in their order, all of one boundary.
@@ -87,7 +100,7 @@ pub fn boundary_of(fetched: &Fetched, max_bytes: usize, mapping: &Mapping) -> Op
     match sniff::writes(&opened.inner, mapping.format).ok()? {
         Found::Native => native(),
         Found::Shape(format, all) => {
-            let first = all.into_iter().next()?;
+            let first = all.into_iter().find(|d| !d.passed_over)?;
             context(format).boundary(first.tenant, first.store).ok()
         }
     }

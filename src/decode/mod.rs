@@ -10,6 +10,6 @@ mod shape;
 mod sniff;
 mod tree;
 
-pub use facts::{boundary_of, retrievals, writes};
+pub use facts::{Facts, boundary_of, retrievals, writes};
 pub use native::{Retrieval, Returned, Rules, Write, boundary, render, retrieval, write};
 pub use shape::MAX_FACTS;

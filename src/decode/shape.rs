@@ -9,6 +9,18 @@ use crate::schema::{Op, Origin};
 /// Most facts of one input.
 pub const MAX_FACTS: usize = 256;
 
+/// Most items of a list that is read.
+const MAX_ITEMS: usize = 10_000;
+
+/// The items of a list of facts.
+pub(super) fn facts<'a>(v: &'a Value, name: &str) -> Result<&'a [Value]> {
+    let items = list(v, name)?;
+    if items.len() > MAX_FACTS {
+        return Err(dead(Code::TooManyFacts, format!("{name} has {} items, {MAX_FACTS} facts are taken", items.len())));
+    }
+    Ok(items)
+}
+
 /// One fact as a producer wrote it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draft {
@@ -36,6 +48,15 @@ pub(super) struct Draft {
     pub(super) expires_at: Option<String>,
     /// Minutes from the record's time on.
     pub(super) ttl_minutes: Option<f64>,
+    /// No fact, though it may carry text: the record can't go on as it is.
+    pub(super) passed_over: bool,
+}
+
+impl Draft {
+    /// A part of the record that changes nothing.
+    pub(super) fn passed_over() -> Self {
+        Self { passed_over: true, ..Self::default() }
+    }
 }
 
 /// One retrieval as a producer logged it.
@@ -110,6 +131,10 @@ pub(super) fn ident(v: &Value, name: &str) -> Result<Option<String>> {
 pub(super) fn list<'a>(v: &'a Value, name: &str) -> Result<&'a [Value]> {
     match v.get(name) {
         None | Some(Value::Null) => Ok(&[]),
+        // Bounded before anything is made of them.
+        Some(Value::Array(items)) if items.len() > MAX_ITEMS => {
+            Err(dead(Code::TooManyFacts, format!("{name} has {} items, {MAX_ITEMS} are taken", items.len())))
+        }
         Some(Value::Array(items)) => Ok(items),
         Some(_) => Err(wrong(name)),
     }
@@ -146,7 +171,7 @@ pub(super) fn lists(v: &Value, name: &str) -> bool {
 }
 
 /// All text of a value, so that none is forwarded unread: a text as it is, one under a customary name alone as
-/// it is, else one line a leaf, `path: text`.
+/// it is, else one line a leaf, each under the names of its fields. No longer than the JSON that it came from.
 pub(super) fn words(v: &Value) -> String {
     if let Value::String(s) = v {
         return s.clone();
@@ -158,28 +183,27 @@ pub(super) fn words(v: &Value) -> String {
         return words(inner);
     }
     let mut out = String::new();
-    leaves(v, "", &mut out);
-    out
+    leaves(v, &mut out);
+    out.trim_end().to_owned()
 }
 
-fn leaves(v: &Value, path: &str, out: &mut String) {
-    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+fn leaves(v: &Value, out: &mut String) {
     match v {
-        Value::Null => {}
-        Value::Object(map) => map.iter().for_each(|(name, inner)| leaves(inner, &below(name), out)),
-        Value::Array(items) => items.iter().for_each(|inner| leaves(inner, path, out)),
-        leaf => {
-            if !out.is_empty() {
-                out.push('\n');
-            }
-            if !path.is_empty() {
-                out.push_str(path);
+        Value::Null => out.push('\n'),
+        Value::Object(map) => {
+            for (name, inner) in map {
+                out.push_str(name);
                 out.push_str(": ");
+                leaves(inner, out);
             }
+        }
+        Value::Array(items) => items.iter().for_each(|inner| leaves(inner, out)),
+        leaf => {
             match leaf {
                 Value::String(s) => out.push_str(s),
                 other => out.push_str(&other.to_string()),
             }
+            out.push('\n');
         }
     }
 }
@@ -189,7 +213,9 @@ pub(super) fn message(content: &Value) -> String {
     let Value::Array(parts) = content else {
         return words(content);
     };
-    let plain = |p: &Value| p.as_object().is_some_and(|o| o.keys().all(|k| k == "type" || k == "text"));
+    let empty = |v: &Value| v.is_null() || v.as_array().is_some_and(Vec::is_empty);
+    let plain =
+        |p: &Value| p.as_object().is_some_and(|o| o.iter().all(|(k, v)| k == "type" || k == "text" || empty(v)));
     let one = |p: &Value| p.get("text").and_then(Value::as_str).filter(|_| plain(p)).map_or_else(|| words(p), str::to_owned);
     parts.iter().map(one).collect::<Vec<_>>().join("\n")
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::decode::shape::{Asked, Draft, Read, dead, first, ident, list, lists, object, text, texts, words, wrong};
+use crate::decode::shape::{Asked, Draft, MAX_FACTS, Read, dead, first, ident, list, lists, object, text, texts, words, wrong};
 use crate::error::{Code, Result};
 use crate::schema::{Op, Origin};
 
@@ -41,7 +41,11 @@ fn stored(v: &Value) -> Result<Vec<Draft>> {
         source: text(params, "request_id")?,
         ..Draft::default()
     };
-    items(payload, &["entries", "memory"])?.iter().map(|e| entry(e, &base)).collect()
+    let entries = items(payload, &["entries", "memory"])?;
+    if entries.len() > MAX_FACTS {
+        return Err(dead(Code::TooManyFacts, format!("there are {} entries, {MAX_FACTS} are taken", entries.len())));
+    }
+    entries.iter().map(|e| entry(e, &base)).collect()
 }
 
 /// Provenance is a claim; without one the origin is `external`.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::searched::{self, Names};
 use crate::decode::shape::{
-    Asked, Draft, Read, arguments, call, first, has, ident, list, lists, need, origin_of, text, texts, words,
+    Asked, Draft, Read, arguments, call, facts, first, has, ident, lists, need, origin_of, text, texts, words,
 };
 use crate::decode::tree;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::schema::{Op, Origin};
 pub(super) fn writes(v: &Value) -> Read<Draft> {
     if lists(v, "messages") && has(v, &["group_id"]) {
         let group = || text(v, "group_id");
-        return Some(list(v, "messages").and_then(|all| all.iter().map(|m| spoken(m, group()?)).collect()));
+        return Some(facts(v, "messages").and_then(|all| all.iter().map(|m| spoken(m, group()?)).collect()));
     }
     if let Some(("add_memory", inner)) = call(v) {
         return Some(arguments(inner).and_then(|a| added(&a)).map(|d| vec![d]));

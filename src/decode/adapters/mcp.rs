@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::searched::under;
-use crate::decode::shape::{Asked, Draft, Read, arguments, call, derived, ident, list, lists, need, text, texts};
+use crate::decode::shape::{Asked, Draft, Read, arguments, call, derived, facts, ident, list, lists, need, text, texts};
 use crate::error::Result;
 use crate::schema::{Op, Origin};
 
@@ -19,7 +19,7 @@ pub(super) fn writes(v: &Value) -> Read<Draft> {
     let made = Origin::AgentGenerated;
     let each = |field: &'static str, one: fn(&Value) -> Result<Vec<Draft>>| {
         Some(arguments(inner).and_then(|a| {
-            let all = list(&a, field)?.iter().map(one).collect::<Result<Vec<_>>>()?;
+            let all = facts(&a, field)?.iter().map(one).collect::<Result<Vec<_>>>()?;
             Ok(all.into_iter().flatten().map(|d| Draft { origin: made, ..d }).collect())
         }))
     };

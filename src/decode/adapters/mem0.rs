@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::searched::{self, Names, under};
 use crate::decode::shape::{
-    Asked, Draft, Read, any, entries, first, has, ident, list, lists, message, need, origin_of, text, words, wrong,
+    Asked, Draft, Read, any, entries, facts, first, has, ident, list, lists, message, need, origin_of, text, words, wrong,
 };
 use crate::error::{Code, Result};
 use crate::schema::Op;
@@ -39,7 +39,7 @@ pub(super) fn reads(v: &Value) -> Read<Asked> {
         &Names {
             lists: &["results"],
             ids: &["id"],
-            request: &["filters", "top_k", "rerank", "threshold"],
+            request: &["filters", "rerank"],
             marks: &["memory", "score_breakdown"],
             limit: "top_k",
             session: &["run_id", "session_id"],
@@ -82,7 +82,7 @@ fn within(outer: &Draft, inner: Draft) -> Draft {
 fn request(v: &Value) -> Result<Vec<Draft>> {
     let outer = whose(v)?;
     let mut out = Vec::new();
-    for m in list(v, "messages")? {
+    for m in facts(v, "messages")? {
         let role = text(m, "role")?;
         let content = message(m.get("content").ok_or_else(|| wrong("content"))?);
         let name = text(m, "name")?;
@@ -100,9 +100,12 @@ fn request(v: &Value) -> Result<Vec<Draft>> {
 fn results(v: &Value) -> Result<Vec<Draft>> {
     let outer = whose(v.get("payload").filter(|p| p.is_object() && has_who(p)).unwrap_or(v))?;
     let mut out = Vec::new();
-    for item in list(v, "results")? {
+    for item in facts(v, "results")? {
         entries(item)?;
-        let Some(op) = op(&need(item, "event")?)? else { continue };
+        let Some(op) = op(&need(item, "event")?)? else {
+            out.push(Draft::passed_over());
+            continue;
+        };
         let data = item.get("data").filter(|d| d.is_object()).unwrap_or(item);
         let content = if op == Op::Delete { String::new() } else { need(data, "memory")? };
         let id = ident(item, "id")?;

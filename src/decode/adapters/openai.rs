@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::decode::shape::{Draft, Read, has, ident, list, lists, message, need, origin_of, text, words};
+use crate::decode::shape::{Draft, Read, facts, has, ident, list, lists, message, need, origin_of, text, words};
 use crate::decode::tree;
 use crate::error::Result;
 use crate::schema::Origin;
@@ -15,7 +15,7 @@ pub(super) fn writes(v: &Value) -> Read<Draft> {
         return Some(row(v, data).map(|d| vec![d]));
     }
     let items = list(v, "items").ok().filter(|i| lists(v, "items") && i.iter().all(is_item))?;
-    Some(items.iter().map(|i| item(i, v)).collect())
+    Some(facts(v, "items").and_then(|_| items.iter().map(|i| item(i, v)).collect()))
 }
 
 fn is_item(v: &Value) -> bool {

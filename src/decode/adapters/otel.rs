@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::decode::shape::{Asked, Draft, Read, dead, ident, list, lists, text, words, wrong};
+use crate::decode::shape::{Asked, Draft, MAX_FACTS, Read, dead, ident, list, lists, text, words, wrong};
 use crate::decode::tree;
 use crate::error::{Code, Result};
 use crate::schema::{Op, Origin};
@@ -109,7 +109,7 @@ fn written(span: &Span) -> Result<Vec<Draft>> {
         Some("delete_memory_store") => {
             return Err(dead(Code::ShapeIncomplete, "delete_memory_store names no record"));
         }
-        _ => return Ok(Vec::new()),
+        _ => return Ok(vec![Draft::passed_over()]),
     };
     let base = Draft {
         store: text(f, "gen_ai.memory.store.id")?,
@@ -127,6 +127,9 @@ fn written(span: &Span) -> Result<Vec<Draft>> {
     }
     if found.is_empty() {
         return Err(dead(Code::ShapeIncomplete, "the span has no gen_ai.memory.records: let the producer capture content"));
+    }
+    if found.len() > MAX_FACTS {
+        return Err(dead(Code::TooManyFacts, format!("a span has {} records, {MAX_FACTS} are taken", found.len())));
     }
     let alone = found.len() == 1;
     let one = |r: &Value| {

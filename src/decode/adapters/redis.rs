@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::searched::{self, Names};
-use crate::decode::shape::{Asked, Draft, Read, any, ident, list, lists, need, text, texts};
+use crate::decode::shape::{Asked, Draft, Read, any, facts, ident, list, lists, need, text, texts};
 use crate::error::Result;
 
 pub(super) fn writes(v: &Value) -> Read<Draft> {
     let memories = list(v, "memories").ok().filter(|_| lists(v, "memories"))?;
     let marked = any(v, &["deduplicate"]) || memories.iter().any(|m| any(m, &["memory_type", "memory_hash", "namespace"]));
-    (marked && memories.iter().all(|m| any(m, &["text"]))).then(|| memories.iter().map(memory).collect())
+    (marked && memories.iter().all(|m| any(m, &["text"]))).then(|| facts(v, "memories").and_then(|all| all.iter().map(memory).collect()))
 }
 
 pub(super) fn reads(v: &Value) -> Read<Asked> {

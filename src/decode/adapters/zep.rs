@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::searched::{self, Names};
 use crate::decode::shape::{
-    Asked, Draft, Read, any, first, has, ident, list, lists, message, need, origin_of, text, texts, words, wrong,
+    Asked, Draft, Read, any, facts, first, has, ident, lists, message, need, origin_of, text, texts, words, wrong,
 };
 use crate::decode::tree;
 use crate::error::Result;
@@ -15,10 +15,10 @@ pub(super) fn writes(v: &Value) -> Read<Draft> {
         return Some(episode(v, v).map(|d| vec![d]));
     }
     if lists(v, "episodes") && (has(v, &["user_id"]) || has(v, &["graph_id"])) && !any(v, &["fact"]) {
-        return Some(list(v, "episodes").and_then(|all| all.iter().map(|e| episode(e, v)).collect()));
+        return Some(facts(v, "episodes").and_then(|all| all.iter().map(|e| episode(e, v)).collect()));
     }
     if lists(v, "messages") && any(v, &["ignore_roles", "return_context", "thread_id"]) && !any(v, &["group_id"]) {
-        return Some(list(v, "messages").and_then(|all| all.iter().map(|m| spoken(m, v)).collect()));
+        return Some(facts(v, "messages").and_then(|all| all.iter().map(|m| spoken(m, v)).collect()));
     }
     if has(v, &["uuid", "fact"]) && any(v, &["source_node_uuid", "episodes"]) && !any(v, &["group_id"]) {
         return Some(fact(v).map(|d| vec![d]));
