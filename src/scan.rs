@@ -123,18 +123,18 @@ impl Scan<'_> {
     }
 
     fn place(&mut self, unit: i32, pending: Pending, embeds: Embeds) {
-            match embeds {
-                Embeds::Nothing => {
-                    self.pending.admit(unit, pending, Some(None));
-                }
-                Embeds::Given(vector) => {
-                    self.pending.admit(unit, pending, Some(Some(Ok(Encoded::given(vector)))));
-                }
-                Embeds::Text(text) => {
-                    let ticket = self.pending.admit(unit, pending, None);
-                    self.embedder.submit(Job { unit, ticket, text, retry_until: None });
-                }
+        match embeds {
+            Embeds::Nothing => {
+                self.pending.admit(unit, pending, Some(None));
             }
+            Embeds::Given(vector) => {
+                self.pending.admit(unit, pending, Some(Some(Ok(Encoded::given(vector)))));
+            }
+            Embeds::Text(text) => {
+                let ticket = self.pending.admit(unit, pending, None);
+                self.embedder.submit(Job { unit, ticket, text, retry_until: None });
+            }
+        }
     }
 
     /// Finishes what is ready; waits for a vector when nothing is.

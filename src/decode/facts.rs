@@ -39,9 +39,8 @@ pub fn writes(fetched: &Fetched, rules: &Rules, mapping: &Mapping) -> Result<Fac
             let drafts = counted(drafts)?;
             let several = drafts.len() > 1;
             // An empty message among others says nothing.
-            let said = |d: &Draft| {
-                !d.passed_over && (!several || d.op == Some(Op::Delete) || !d.content.trim().is_empty())
-            };
+            let said =
+                |d: &Draft| !d.passed_over && (!several || d.op == Some(Op::Delete) || !d.content.trim().is_empty());
             whole = !several;
             let context = Context { fetched, opened: &opened, mapping, format };
             let all = drafts.into_iter().filter(said).enumerate();

@@ -89,7 +89,10 @@ pub(super) fn wrong(what: &str) -> Error {
 
 /// What stands at the new path isn't in the record, so that it can't be screened there.
 pub(super) fn renamed() -> Error {
-    dead(Code::ShapeIncomplete, "a rename doesn't carry the text: send the file under its new path, then delete the old one")
+    dead(
+        Code::ShapeIncomplete,
+        "a rename doesn't carry the text: send the file under its new path, then delete the old one",
+    )
 }
 
 /// A text field; null counts as absent.
@@ -216,7 +219,8 @@ pub(super) fn message(content: &Value) -> String {
     let empty = |v: &Value| v.is_null() || v.as_array().is_some_and(Vec::is_empty);
     let plain =
         |p: &Value| p.as_object().is_some_and(|o| o.iter().all(|(k, v)| k == "type" || k == "text" || empty(v)));
-    let one = |p: &Value| p.get("text").and_then(Value::as_str).filter(|_| plain(p)).map_or_else(|| words(p), str::to_owned);
+    let one =
+        |p: &Value| p.get("text").and_then(Value::as_str).filter(|_| plain(p)).map_or_else(|| words(p), str::to_owned);
     parts.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::detectors::{MemsadMode, Sprt};
 use super::breaker::OnDeadLetter;
+use super::detectors::{MemsadMode, Sprt};
 use super::format::Format;
 use super::model::{Assignor, Role, Topology, internal_name};
 use super::topic::{Cleanup, KeyKind, Repartition};

@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use crate::decode::shape::{Asked, Draft, MAX_FACTS, Read, dead, first, ident, list, lists, object, text, texts, words, wrong};
+use crate::decode::shape::{
+    Asked, Draft, MAX_FACTS, Read, dead, first, ident, list, lists, object, text, texts, words, wrong,
+};
 use crate::error::{Code, Result};
 use crate::schema::{Op, Origin};
 
@@ -56,9 +58,7 @@ fn entry(e: &Value, base: &Draft) -> Result<Draft> {
     let claimed = e.get("provenance").filter(|p| p.is_object()).unwrap_or(e);
     let origin = match text(claimed, "origin")?.as_deref() {
         None | Some("a2a_inbound") => Origin::External,
-        Some(word) => {
-            Origin::parse(word).ok_or_else(|| dead(Code::UnknownOrigin, "origin is not a known word"))?
-        }
+        Some(word) => Origin::parse(word).ok_or_else(|| dead(Code::UnknownOrigin, "origin is not a known word"))?,
     };
     let op = match text(e, "operation")?.as_deref() {
         None | Some("create") => Op::Create,

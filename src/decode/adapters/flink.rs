@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::decode::shape::{Asked, Draft, Read, dead, entries, ident, list, need, object, text, wrong, words};
+use crate::decode::shape::{Asked, Draft, Read, dead, entries, ident, list, need, object, text, words, wrong};
 use crate::error::{Code, Result};
 use crate::schema::{Op, Origin};
 

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::searched::{self, Names};
-use crate::decode::shape::{Asked, Draft, Read, arguments, call, entries, has, ident, lists, need, text, texts, words, wrong};
+use crate::decode::shape::{
+    Asked, Draft, Read, arguments, call, entries, has, ident, lists, need, text, texts, words, wrong,
+};
 use crate::decode::tree;
 use crate::error::Result;
 use crate::schema::{Op, Origin};

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::searched::under;
-use crate::decode::shape::{Asked, Draft, Read, arguments, call, derived, facts, ident, list, lists, need, text, texts};
+use crate::decode::shape::{
+    Asked, Draft, Read, arguments, call, derived, facts, ident, list, lists, need, text, texts,
+};
 use crate::error::Result;
 use crate::schema::{Op, Origin};
 
@@ -30,7 +32,8 @@ pub(super) fn writes(v: &Value) -> Read<Draft> {
         "delete_observations" => each("deletions", |o| observations(o, "observations", Op::Delete)),
         "delete_relations" => each("relations", |r| Ok(vec![relation(r, Op::Delete, Origin::External)?])),
         "delete_entities" => Some(arguments(inner).and_then(|a| {
-            let gone = |name: String| Draft { id: Some(format!("entity/{name}")), op: Some(Op::Delete), ..Draft::default() };
+            let gone =
+                |name: String| Draft { id: Some(format!("entity/{name}")), op: Some(Op::Delete), ..Draft::default() };
             Ok(texts(&a, "entityNames")?.into_iter().map(gone).collect())
         })),
         "read_graph" | "search_nodes" | "open_nodes" => Some(Ok(Vec::new())),

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::searched::{self, Names, under};
 use crate::decode::shape::{
-    Asked, Draft, Read, any, entries, facts, first, has, ident, list, lists, message, need, origin_of, text, words, wrong,
+    Asked, Draft, Read, any, entries, facts, first, has, ident, list, lists, message, need, origin_of, text, words,
+    wrong,
 };
 use crate::error::{Code, Result};
 use crate::schema::Op;

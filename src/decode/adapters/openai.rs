@@ -37,9 +37,7 @@ fn item(i: &Value, outer: &Value) -> Result<Draft> {
             let role = text(i, "role")?;
             (origin_of(role.as_deref()), i.get("content").map(message).unwrap_or_default())
         }
-        Some("function_call") => {
-            (Origin::AgentGenerated, format!("{} {}", need(i, "name")?, need(i, "arguments")?))
-        }
+        Some("function_call") => (Origin::AgentGenerated, format!("{} {}", need(i, "name")?, need(i, "arguments")?)),
         Some(kind) if kind.ends_with("_output") => {
             (Origin::ToolOutput, i.get("output").map(message).unwrap_or_default())
         }

@@ -126,14 +126,18 @@ fn written(span: &Span) -> Result<Vec<Draft>> {
         return Ok(vec![Draft { id: named, ..base }]);
     }
     if found.is_empty() {
-        return Err(dead(Code::ShapeIncomplete, "the span has no gen_ai.memory.records: let the producer capture content"));
+        return Err(dead(
+            Code::ShapeIncomplete,
+            "the span has no gen_ai.memory.records: let the producer capture content",
+        ));
     }
     if found.len() > MAX_FACTS {
         return Err(dead(Code::TooManyFacts, format!("a span has {} records, {MAX_FACTS} are taken", found.len())));
     }
     let alone = found.len() == 1;
     let one = |r: &Value| {
-        let content = if op == Op::Delete { String::new() } else { words(r.get("content").ok_or_else(|| wrong("content"))?) };
+        let content =
+            if op == Op::Delete { String::new() } else { words(r.get("content").ok_or_else(|| wrong("content"))?) };
         let id = ident(r, "id")?.or_else(|| named.clone().filter(|_| alone));
         Ok(Draft { id, under: "record".to_owned(), content, ..base.clone() })
     };

@@ -8,8 +8,10 @@ use crate::error::Result;
 
 pub(super) fn writes(v: &Value) -> Read<Draft> {
     let memories = list(v, "memories").ok().filter(|_| lists(v, "memories"))?;
-    let marked = any(v, &["deduplicate"]) || memories.iter().any(|m| any(m, &["memory_type", "memory_hash", "namespace"]));
-    (marked && memories.iter().all(|m| any(m, &["text"]))).then(|| facts(v, "memories").and_then(|all| all.iter().map(memory).collect()))
+    let marked =
+        any(v, &["deduplicate"]) || memories.iter().any(|m| any(m, &["memory_type", "memory_hash", "namespace"]));
+    (marked && memories.iter().all(|m| any(m, &["text"])))
+        .then(|| facts(v, "memories").and_then(|all| all.iter().map(memory).collect()))
 }
 
 pub(super) fn reads(v: &Value) -> Read<Asked> {
