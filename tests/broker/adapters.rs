@@ -46,9 +46,14 @@ fn each_shape_goes_through() {
             lines.push(line);
         }
     }
-    let file = bench.path("adapters.jsonl");
-    std::fs::write(&file, lines.join("\n")).unwrap();
-    bench.produce("memory-writes", &[file]);
+    let record = |line: &String| memsluice::sink::Publication {
+        topic: bench.topic("memory-writes"),
+        partition: Some(0),
+        key: b"any".to_vec(),
+        value: line.clone().into_bytes(),
+        timestamp: None,
+    };
+    memsluice::sink::publish(&bench.client(), &lines.iter().map(record).collect::<Vec<_>>()).unwrap();
     assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
     let verified = bench.verify_with(&["--repartitioned"]);
     assert!(verified.clean(), "{verified:?}");
