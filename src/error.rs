@@ -57,6 +57,10 @@ codes! {
     EmbeddingNotUnit = "embedding_not_unit", DeadLetter, "the i16 embedding must have norm 32767 (1 % tolerance)";
     TombstoneWithoutRecord = "tombstone_without_record", DeadLetter, "a null value needs the header memsluice-record-id";
     MisplacedPartition = "misplaced_partition", DeadLetter, "produce with key tenant/store and the murmur2 partitioner";
+    ShapeUnknown = "shape_unknown", DeadLetter, "the value has none of the declared shapes: compare with docs/adapters.md, or correct input.format in topics.yaml";
+    ShapeAmbiguous = "shape_ambiguous", DeadLetter, "the value fits two shapes: name one as input.format in topics.yaml";
+    ShapeIncomplete = "shape_incomplete", DeadLetter, "the producer's record lacks what a decision needs: map it in topics.yaml, or let the producer send it";
+    TooManyFacts = "too_many_facts", DeadLetter, "one record holds more facts than are taken: let the producer send smaller batches";
     OutputTooLarge = "output_too_large", DeadLetter, "the output would not fit limits.max_output_bytes: raise it with the topic's max.message.bytes";
     SourceIsolated = "source_isolated", DeadLetter, "its source failed too often: mend the producer, then redrive after the cool-down";
     KeyHeld = "key_held", DeadLetter, "an earlier record of its key is a dead letter: redrive or skip that one first";
@@ -76,6 +80,7 @@ codes! {
     TopologyTimeouts = "topology_timeouts", Stop, "keep commit interval < transaction timeout and transaction timeout + 10 s <= session timeout";
     TopologyLimits = "topology_limits", Stop, "correct the named limit";
     TopologyStore = "topology_store", Stop, "name a changelog that is declared and co-partitioned with the inputs";
+    TopologyInput = "topology_input", Stop, "correct `input` of the named topic in topics.yaml (docs/adapters.md)";
     TopologyIncompatible = "topology_incompatible", Stop, "undo the change, or do what the message names: reset, or a new application id";
     MemberDiffers = "member_differs", Stop, "give this member the files of the others; to change all of them: `memsluice upgrade begin` with the new ones";
     PolicyInvalid = "policy_invalid", Stop, "correct the named rule in policy.yaml";

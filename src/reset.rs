@@ -283,9 +283,11 @@ impl Work<'_> {
         let time = rfc3339(wall_millis());
         let body = DecisionBody {
             activation: None,
+            child: None,
             content: None,
             error: None,
             expires_at: None,
+            facts: None,
             flags: Vec::new(),
             id: Ids::new(&main.application).of_reset(unit, chain.next_seq),
             input: None,

@@ -115,17 +115,24 @@ impl Scan<'_> {
         }
         for (unit, record) in taken {
             let (pending, embeds) = self.engine.admit(record);
-            match embeds {
-                Embeds::Nothing => {
-                    self.pending.admit(unit, pending, Some(None));
-                }
-                Embeds::Given(vector) => {
-                    self.pending.admit(unit, pending, Some(Some(Ok(Encoded::given(vector)))));
-                }
-                Embeds::Text(text) => {
-                    let ticket = self.pending.admit(unit, pending, None);
-                    self.embedder.submit(Job { unit, ticket, text, retry_until: None });
-                }
+            for (part, embeds) in self.engine.parts(&pending) {
+                self.place(unit, part, embeds);
+            }
+            self.place(unit, pending, embeds);
+        }
+    }
+
+    fn place(&mut self, unit: i32, pending: Pending, embeds: Embeds) {
+        match embeds {
+            Embeds::Nothing => {
+                self.pending.admit(unit, pending, Some(None));
+            }
+            Embeds::Given(vector) => {
+                self.pending.admit(unit, pending, Some(Some(Ok(Encoded::given(vector)))));
+            }
+            Embeds::Text(text) => {
+                let ticket = self.pending.admit(unit, pending, None);
+                self.embedder.submit(Job { unit, ticket, text, retry_until: None });
             }
         }
     }
@@ -152,8 +159,9 @@ impl Scan<'_> {
                 let Some(of) = self.units.get_mut(&unit) else {
                     continue;
                 };
+                let counts = u64::from(!pending.is_part());
                 let outputs = self.engine.finish(pending, embedded, of, &mut self.state, self.registry)?;
-                self.summary.inputs += 1;
+                self.summary.inputs += counts;
                 for o in &outputs {
                     self.summary.count(o);
                     each(o)?;

@@ -6,6 +6,6 @@ mod records;
 mod stream;
 mod texts;
 
-pub use records::{decision, headers, letter, retrieval, write};
+pub use records::{adapters, decision, headers, letter, retrieval, write};
 pub use stream::{broadcast, changelog, pipeline, state};
 pub use texts::{config, http, policy, topology};

@@ -8,8 +8,8 @@ use memsluice::decode::{self, Rules};
 use memsluice::dlq::Letter;
 use memsluice::reset::chain_of;
 use memsluice::schema::{Boundary, Coordinates, Headers, Scope, SourceStamp, header};
-use memsluice::source::{Fetched, Point};
-use memsluice::topology::Role;
+use memsluice::source::{At, Fetched, Point};
+use memsluice::topology::{Format, Mapping, Part, Role};
 
 use crate::bytes::Bytes;
 
@@ -36,6 +36,36 @@ pub fn write(data: &[u8]) {
     black_box(decode::write(&fetched, &rules(Some(4))).err());
     let write = decode::write(&fetched, &rules(None));
     looks(&fetched, write.as_ref().ok().map(|w| &w.boundary));
+}
+
+/// A record in any producer's shape, of either input: the first byte chooses the shape, the rest is the value.
+/// What is routed by its boundary is decided there, a fact is one of our own writes, and both readings agree.
+pub fn adapters(data: &[u8]) {
+    let Some((first, value)) = data.split_first() else { return };
+    let format = Format::ALL[usize::from(*first) % Format::ALL.len()];
+    let part = |name: &str| Part::try_from(name.to_owned()).ok();
+    let tenant = if *first >= 128 { part("fixed:acme") } else { None };
+    for role in [Role::MemoryWrites, Role::RetrievalLogs] {
+        let mapping = Mapping { format, tenant: tenant.clone(), ..Mapping::default() };
+        let at = At { generation: 0, role, partition: 0, offset: 0, timestamp: 1_790_000_000_000 };
+        let fetched = Fetched { at, key: None, value: Some(value.to_vec()), headers: Headers::new() };
+        let boundary = decode::boundary_of(&fetched, MAX_BYTES, &mapping);
+        if role == Role::RetrievalLogs {
+            for found in decode::retrievals(&fetched, &rules(None), &mapping).into_iter().flatten() {
+                assert_eq!(boundary.as_ref(), Some(&found.boundary));
+            }
+            continue;
+        }
+        let Ok(facts) = decode::writes(&fetched, &rules(None), &mapping) else { continue };
+        assert!(facts.writes.len() <= decode::MAX_FACTS && (!facts.whole || facts.writes.len() == 1));
+        for write in facts.writes {
+            assert_eq!(boundary.as_ref(), Some(&write.boundary));
+            let native = Fetched { value: Some(decode::render(&write)), ..fetched.clone() };
+            let large = Rules { max_bytes: 16 * MAX_BYTES, ..rules(None) };
+            let again = decode::write(&native, &large).map(|w| (w.record_id, w.content, w.origin));
+            assert_eq!(again.ok(), Some((write.record_id, write.content, write.origin)));
+        }
+    }
 }
 
 /// A record of `retrieval-logs`.

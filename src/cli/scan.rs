@@ -9,19 +9,20 @@ use super::{Common, Format, out, render};
 use crate::app::Setup;
 use crate::calibrate::{Samples, fit_boundary};
 use crate::config::Secret;
+use crate::decode::{self, Rules};
 use crate::embed::Embedder;
 use crate::error::{Code, Error, Result};
-use crate::files::{read_honeypots, total_bytes};
+use crate::files::{Lines, read_honeypots, total_bytes};
 use crate::pipeline::{Engine, Registry};
 use crate::scan::{ScanInput, scan};
 use crate::schema::{Boundary, Calibration, Decision, Scope, ScreenCalibration};
 use crate::score::kernel;
 use crate::screening::{self, fit_screen};
-use crate::topology::Role;
+use crate::topology::{Format as Shape, KeyKind, Mapping, Part, Role};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  memsluice scan --writes writes.jsonl --queries retrievals.jsonl --calibrate benign.jsonl\n  memsluice scan --writes dump.jsonl --output json > decisions.jsonl"
+    after_help = "Examples:\n  memsluice scan --writes writes.jsonl --queries retrievals.jsonl --calibrate benign.jsonl\n  memsluice scan --writes dump.jsonl --output json > decisions.jsonl\n  memsluice scan --writes mem0.jsonl --format mem0 --tenant fixed:acme --facts"
 )]
 pub(super) struct ScanArgs {
     #[command(flatten)]
@@ -38,6 +39,18 @@ pub(super) struct ScanArgs {
     /// Honeypot registry, JSONL
     #[arg(long, value_name = "FILE")]
     honeypots: Option<PathBuf>,
+    /// Shape of the writes and retrievals [default: as topics.yaml says]
+    #[arg(long, value_name = "NAME", value_parser = format_names())]
+    format: Option<String>,
+    /// Where the tenant stands: fixed:NAME, header:NAME or field:PATH
+    #[arg(long, value_name = "PART", requires = "format")]
+    tenant: Option<String>,
+    /// Where the store stands
+    #[arg(long, value_name = "PART", requires = "format")]
+    store: Option<String>,
+    /// Print the facts that the adapter makes of the writes, as our own JSON, and decide nothing
+    #[arg(long)]
+    facts: bool,
     /// Show allowed writes too
     #[arg(long)]
     all: bool,
@@ -46,7 +59,46 @@ pub(super) struct ScanArgs {
     output: Format,
 }
 
+fn format_names() -> clap::builder::PossibleValuesParser {
+    Shape::ALL.iter().map(|f| f.as_str()).collect::<Vec<_>>().into()
+}
+
+/// What the arguments say about the shape; `None`: nothing.
+fn mapping(args: &ScanArgs) -> Result<Option<Mapping>> {
+    let Some(name) = &args.format else { return Ok(None) };
+    let format = Shape::ALL.iter().find(|f| f.as_str() == name).copied().unwrap_or_default();
+    let part = |text: &Option<String>| {
+        let read = text.clone().map(Part::try_from).transpose();
+        read.map_err(|e| Error::new(Code::TopologyInput, e))
+    };
+    Ok(Some(Mapping { format, tenant: part(&args.tenant)?, store: part(&args.store)?, ..Mapping::default() }))
+}
+
+/// The facts of the files, a line each; what is refused is said with its code.
+fn facts(args: &ScanArgs) -> Result<()> {
+    let setup = args.common.setup()?;
+    let declared = || setup.topology.source(Role::MemoryWrites).input.clone();
+    let mapping = mapping(args)?.unwrap_or_else(declared);
+    let max_bytes = setup.topology.main.limits.max_record_bytes;
+    let rules = Rules { max_bytes, dimension: setup.config.encoder.dimension, units: None };
+    let mut lines = Lines::new(Role::MemoryWrites, 1, &args.writes);
+    while let Some(record) = lines.next_record()? {
+        match decode::writes(&record, &rules, &mapping) {
+            Ok(found) => {
+                for write in &found.writes {
+                    out::line(&String::from_utf8_lossy(&decode::render(write)))?;
+                }
+            }
+            Err(e) => out::note(&format!("record {}: [{}] {}", record.at.offset + 1, e.code().name(), e.message())),
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn run(args: &ScanArgs) -> Result<()> {
+    if args.facts {
+        return facts(args);
+    }
     let (engine, embedder, registry) = prepare(args)?;
     let input = ScanInput { writes: args.writes.clone(), queries: args.queries.clone() };
     let bar = out::progress(total_bytes(&input.writes)? + total_bytes(&input.queries)?, "bytes");
@@ -82,6 +134,10 @@ pub(super) fn decisions(
         queries: queries.to_vec(),
         calibrate: calibrate.to_vec(),
         honeypots: None,
+        format: None,
+        tenant: None,
+        store: None,
+        facts: false,
         all: false,
         output: Format::Json,
     };
@@ -101,7 +157,11 @@ pub(super) fn decisions(
 /// Everything that a scan needs.
 fn prepare(args: &ScanArgs) -> Result<(Engine, Embedder, Registry)> {
     let mut setup = args.common.setup()?;
-    Arc::make_mut(&mut setup.topology).without_repartition();
+    let topology = Arc::make_mut(&mut setup.topology);
+    topology.without_repartition();
+    if let Some(mapping) = mapping(args)? {
+        topology.topics.values_mut().filter(|t| t.key == KeyKind::Boundary).for_each(|t| t.input = mapping.clone());
+    }
     let secret = match &setup.config.secret_file {
         Some(path) => Secret::from_file(path)?,
         None => Secret::from_file_or_new(&setup.config.state_dir().join("scan-secret"))?,

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use super::ahead::Admitted;
+use super::facts_path::Fact;
 use super::{Registry, Unit, gate};
+use crate::clock::Millis;
 use crate::config::Secret;
-use crate::decode::{self, Retrieval, Rules};
+use crate::decode::{self, Retrieval, Rules, Write};
 use crate::embed::{Encoded, Prefixes, Purpose};
 use crate::error::{Error, Result};
 use crate::policy::{Policy, Ruling};
@@ -16,7 +18,7 @@ use crate::session::SprtTable;
 use crate::sink::Output;
 use crate::source::Fetched;
 use crate::state::{State, Store};
-use crate::topology::{Role, Topology};
+use crate::topology::{Format, Role, Topology};
 
 /// What an engine is made of.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub struct Engine {
     pub(super) sprt: SprtTable,
     pub(super) memsad: MemsadSettings,
     pub(super) versions: Arc<Versions>,
-    rules: Rules,
+    pub(super) rules: Rules,
     prefixes: Prefixes,
 }
 
@@ -56,6 +58,10 @@ pub enum Stage {
     Write(Arc<Admitted>, Ruling),
     /// A retrieval.
     Retrieval(Box<Retrieval>),
+    /// An input that isn't one fact.
+    Batch(Vec<Fact>),
+    /// The vector of a fact of the batch behind it.
+    Part,
     /// An operator's skip of a dead letter.
     Skip(Coordinates),
     /// Not decodable, or held back by the breaker or a held key.
@@ -169,27 +175,49 @@ impl Engine {
     }
 
     fn admit_write(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
-        let write = decode::write(fetched, &self.rules)?;
-        let ruling = self.policy.rule(Role::MemoryWrites.as_str(), &write, fetched.at.timestamp);
-        let embeds = match &write.embedding {
+        let mapping = &self.topology.topic(fetched.at.role).input;
+        if mapping.format != Format::Native {
+            return self.admit_facts(fetched, mapping);
+        }
+        Ok(self.admit_fact(decode::write(fetched, &self.rules)?, fetched.at.timestamp))
+    }
+
+    pub(super) fn admit_fact(&self, write: Write, at: Millis) -> (Stage, Embeds) {
+        let ruling = self.policy.rule(Role::MemoryWrites.as_str(), &write, at);
+        let embeds = self.write_embeds(&write, &ruling);
+        (Stage::Write(Arc::new(Admitted::new(write)), ruling), embeds)
+    }
+
+    pub(super) fn write_embeds(&self, write: &Write, ruling: &Ruling) -> Embeds {
+        match &write.embedding {
             _ if write.op == Op::Delete => Embeds::Nothing,
             Some(v) if ruling.may_embed => Embeds::Given(v.clone()),
             _ => Embeds::Text(self.prefixes.text(Purpose::Passage, &write.content)),
-        };
-        Ok((Stage::Write(Arc::new(Admitted::new(write)), ruling), embeds))
+        }
     }
 
     fn admit_retrieval(&self, fetched: &Fetched) -> Result<(Stage, Embeds)> {
-        let retrieval = decode::retrieval(fetched, &self.rules)?;
+        let mapping = &self.topology.topic(fetched.at.role).input;
+        if mapping.format != Format::Native {
+            return self.admit_searches(fetched, mapping);
+        }
+        Ok(self.admit_search(decode::retrieval(fetched, &self.rules)?))
+    }
+
+    pub(super) fn admit_search(&self, retrieval: Retrieval) -> (Stage, Embeds) {
+        let embeds = self.retrieval_embeds(&retrieval);
+        (Stage::Retrieval(Box::new(retrieval)), embeds)
+    }
+
+    pub(super) fn retrieval_embeds(&self, retrieval: &Retrieval) -> Embeds {
         let may_embed = self.policy.trust(Role::RetrievalLogs.as_str()).is_some_and(|t| t.may_embed);
         // A job's reads say nothing about what users ask.
-        let embeds = match (&retrieval.embedding, &retrieval.query) {
+        match (&retrieval.embedding, &retrieval.query) {
             _ if retrieval.background => Embeds::Nothing,
             (Some(v), _) if may_embed => Embeds::Given(v.clone()),
             (_, Some(q)) => Embeds::Text(self.prefixes.text(Purpose::Query, q)),
             _ => Embeds::Nothing,
-        };
-        Ok((Stage::Retrieval(Box::new(retrieval)), embeds))
+        }
     }
 
     /// Score, decide, session, alert: the record's outputs; its state changes go to the overlay.
@@ -205,6 +233,11 @@ impl Engine {
         state: &mut State<S>,
         registry: &Registry,
     ) -> Result<Vec<Output>> {
+        if matches!(pending.stage, Stage::Part) {
+            unit.parts.push(embedded);
+            return Ok(Vec::new());
+        }
+        let parts = std::mem::take(&mut unit.parts);
         let (taken, ticket, stage) = self.gate(pending, unit, state)?;
         let at = taken.fetched.at;
         let mut outputs = unit.adopt(self, registry, at, state);
@@ -215,6 +248,8 @@ impl Engine {
             Stage::Skip(skipped) => outputs.extend(self.control(unit, state, &taken, &skipped)),
             Stage::Write(write, ruling) => outputs.extend(self.write(unit, state, taken, &write, &ruling, embedded)?),
             Stage::Retrieval(r) => outputs.extend(self.retrieval(unit, state, &taken, &r, embedded)?),
+            Stage::Batch(facts) => outputs.extend(self.batch(unit, state, taken, &facts, parts)?),
+            Stage::Part => {}
         }
         self.settle(unit, state, ticket, &outputs)?;
         Ok(outputs)
@@ -222,7 +257,7 @@ impl Engine {
 }
 
 /// A record under the coordinates that users see.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Taken {
     /// As its producer sent it.
     pub(super) fetched: Fetched,

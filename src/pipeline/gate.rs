@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::engine::{Pending, Stage, Taken};
+use super::facts_path::Fact;
 use super::{Engine, Unit};
 use crate::breaker::{Breaker, Circuit, Held, Peek, Step, Verdict, record_key};
 use crate::clock::rfc3339;
@@ -42,6 +43,17 @@ fn look(stage: &Stage, fetched: &Fetched) -> Peek {
             let principal = w.principal.as_deref().unwrap_or_default();
             Peek::decoded(&w.boundary, Some(&w.record_id), principal, w.session_id.as_deref())
         }
+        Stage::Batch(facts) => match facts.first() {
+            Some(Fact::Write(a, _)) => {
+                let (w, who) = (&a.write, a.write.principal.as_ref().or(a.write.session_id.as_ref()));
+                who.map_or_else(
+                    || Peek::of(fetched, false),
+                    |who| Peek::decoded(&w.boundary, Some(&w.record_id), who, w.session_id.as_deref()),
+                )
+            }
+            Some(Fact::Retrieval(r)) => Peek::decoded(&r.boundary, None, &r.principal, Some(&r.session_id)),
+            None => Peek::of(fetched, false),
+        },
         Stage::Retrieval(r) => Peek::decoded(&r.boundary, None, &r.principal, Some(&r.session_id)),
         stage => Peek::of(fetched, matches!(stage, Stage::Dead(_))),
     }

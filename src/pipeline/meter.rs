@@ -2,6 +2,7 @@
 //! so that they never count what nobody can read. A record costs a few comparisons and one addition.
 
 use super::engine::{Pending, Stage};
+use super::facts_path::Fact;
 use crate::clock::Millis;
 use crate::schema::{Verdict, header as h};
 use crate::sink::Output;
@@ -103,7 +104,14 @@ impl Meter {
                 self.verdicts.add(ruling.verdict.as_str(), ruling.rule.as_deref().unwrap_or("none"))
             }
             Stage::Dead(error) => self.decode_errors.add(error.code().name(), ""),
-            Stage::Retrieval(_) | Stage::Skip(_) => {}
+            Stage::Batch(facts) => {
+                for fact in facts {
+                    if let Fact::Write(_, ruling) = fact {
+                        self.verdicts.add(ruling.verdict.as_str(), ruling.rule.as_deref().unwrap_or("none"));
+                    }
+                }
+            }
+            Stage::Retrieval(_) | Stage::Skip(_) | Stage::Part => {}
         }
     }
 

@@ -6,6 +6,7 @@ mod copy_path;
 #[cfg(test)]
 mod crash_matrix;
 mod engine;
+mod facts_path;
 mod failpoint;
 mod gate;
 mod machine;

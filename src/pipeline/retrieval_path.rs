@@ -28,7 +28,7 @@ impl Engine {
         unit.sweep(&r.boundary, now, self, state)?;
         let foreign = r.results.iter().filter(|x| x.foreign).count();
         if foreign > 0 {
-            let uid = self.id_of(&taken.input, IdKind::Finding);
+            let uid = self.id_of(unit, &taken.input, IdKind::Finding);
             let attack =
                 crate::alert::cross_tenant(uid, &r.boundary, &r.session_id, &r.event_id, foreign, at.timestamp);
             out.push(outputs::finding(self, unit.partition, &attack)?);

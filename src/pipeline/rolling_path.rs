@@ -70,7 +70,7 @@ impl Engine {
         match step.map(|s| s.change) {
             None | Some(Change::Kept) => Ok(Vec::new()),
             Some(Change::Frozen(m)) => {
-                let uid = self.id_of(o.input, IdKind::Calibration);
+                let uid = self.id_of(unit, o.input, IdKind::Calibration);
                 let attack = alert::frozen_calibration(uid, b, &facts(&mark, b, &m), now);
                 Ok(vec![outputs::finding(self, partition, &attack)?])
             }

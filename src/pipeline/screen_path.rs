@@ -156,12 +156,13 @@ impl Engine {
         let counts =
             facts.status != ScreenStatus::Shadow && facts.verdict != Verdict::Allow && became(Role::Quarantine);
         let retracted = if counts { retract(unit, state, b, &screened)? } else { Vec::new() };
+        let decision = self.id_of(unit, o.input, IdKind::Decision);
         let ring = unit.sources.ring(partition, b, &screened.source, state)?;
         let (before, first) = (ring.bytes(), ring.is_empty());
         let written = Written {
             at: o.at.timestamp,
             record: o.write.record_id.clone(),
-            decision: self.id_of(o.input, IdKind::Decision),
+            decision,
             input: o.input.clone(),
             standing: if allowed { Standing::Allowed } else { Standing::Held },
         };
@@ -192,6 +193,8 @@ impl Engine {
     ) -> Result<Vec<Output>> {
         let (partition, input, b) = (unit.partition, o.input, &o.write.boundary);
         let tombstone = self.topology.main.screen.retract == Retract::Tombstone;
+        // A fact's own retractions are numbered behind its place in the input.
+        let child = unit.child.saturating_mul(1 << 16).saturating_add(child);
         let id = |kind| self.ids.of_input(&input.topic, input.partition, input.offset, child, kind);
         let mut body = self.body(unit, o.at, Some(input));
         body.id = id(IdKind::Retraction);

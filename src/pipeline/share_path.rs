@@ -44,7 +44,7 @@ impl Engine {
         counts.floors += u64::from(hit);
         let Some(facts) = facts.filter(|f| f.raised) else { return Ok(None) };
         counts.shares += 1;
-        let attack = alert::moved_share(self.id_of(o.input, IdKind::Share), b, &facts, o.at.timestamp);
+        let attack = alert::moved_share(self.id_of(unit, o.input, IdKind::Share), b, &facts, o.at.timestamp);
         outputs::finding(self, partition, &attack).map(Some)
     }
 }

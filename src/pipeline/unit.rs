@@ -11,6 +11,7 @@ use super::sources::Sources;
 use super::{Engine, Registry, gate};
 use crate::breaker::{Breaker, Held};
 use crate::clock::Millis;
+use crate::embed::Encoded;
 use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Scope, Vector, Versions};
 use crate::score::{Fitted, History};
@@ -57,6 +58,10 @@ pub struct Unit {
     meta_changed: bool,
     /// What sessions did in the open transaction, for `/metrics`.
     pub(super) sessions: SessionCounts,
+    /// Which fact of an input is being decided, from 1 on; 0: the input as a whole.
+    pub(super) child: u32,
+    /// Vectors of the facts of the input whose turn is next.
+    pub(super) parts: Vec<Option<Result<Encoded>>>,
     /// Topic ids that the state doesn't hold yet.
     unnoted: BTreeMap<Role, String>,
 }
@@ -106,6 +111,8 @@ impl Unit {
             registry_seen: None,
             meta_changed: false,
             sessions: SessionCounts::default(),
+            child: 0,
+            parts: Vec::new(),
             unnoted,
         })
     }

@@ -1,10 +1,12 @@
 //! The write path after embedding: score, decide, effects.
 
+use std::borrow::Cow;
+
 use super::ahead::Admitted;
 use super::engine::Taken;
 use super::outputs::{self, Forward};
 use super::rolling_path::Entry;
-use super::screen_path::Occasion;
+use super::screen_path::{Occasion, Screened};
 use super::{Engine, Unit, screen_path};
 use crate::clock::{monotonic, rfc3339};
 use crate::decide::{self, Embedding};
@@ -13,8 +15,8 @@ use crate::embed::Encoded;
 use crate::error::{Code, Error, Result};
 use crate::policy::Ruling;
 use crate::schema::{
-    ContentFacts, DecisionBody, DecisionKind, IdKind, InputRef, MemsadFacts, Op, PolicyFacts, SourceFacts, Verdict,
-    header,
+    ContentFacts, DecisionBody, DecisionKind, IdKind, InputRef, MemsadFacts, Op, PolicyFacts, SourceFacts, Vector,
+    Verdict, header,
 };
 use crate::score::{applicable, assess};
 use crate::sink::{Output, size};
@@ -22,6 +24,19 @@ use crate::source::At;
 use crate::state::{State, Store};
 use crate::telemetry::metrics;
 use crate::topology::{Form, MemsadMode, Role};
+
+/// A write between its verdict and its effects.
+#[derive(Debug)]
+pub(super) struct Judged<'a> {
+    /// Outputs that the stream's own changes had before.
+    before: Vec<Output>,
+    /// Of its decision.
+    pub(super) body: DecisionBody,
+    embedding: Embedding,
+    ruling: Cow<'a, Ruling>,
+    screened: Option<Screened>,
+    vector: Option<Vector>,
+}
 
 impl Engine {
     /// Decides one write.
@@ -34,14 +49,28 @@ impl Engine {
         ruling: &Ruling,
         embedded: Option<Result<Encoded>>,
     ) -> Result<Vec<Output>> {
+        let judged = self.judge(unit, state, &taken, admitted, ruling, embedded)?;
+        self.act(unit, state, taken, &admitted.write, judged)
+    }
+
+    /// What is to become of a write; nothing of it has gone out.
+    pub(super) fn judge<'a, S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        taken: &Taken,
+        admitted: &Admitted,
+        ruling: &'a Ruling,
+        embedded: Option<Result<Encoded>>,
+    ) -> Result<Judged<'a>> {
         let write = &admitted.write;
         let mut flags = Vec::new();
         if write.embedding.is_some() && !ruling.may_embed {
             flags.push("embedding_ignored".to_owned());
         }
-        let (at, input) = (taken.fetched.at, taken.input.clone());
+        let (at, input) = (taken.fetched.at, &taken.input);
         let vector = embedded.as_ref().and_then(|e| e.as_ref().ok()).map(|e| e.vector.clone());
-        let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
+        let occasion = Occasion { at, input, write, origin: ruling.origin };
         let rolled = self.roll(unit, state, occasion)?;
         let mut screened = self.screen(unit, state, occasion, admitted, vector.as_ref())?;
         let moved = self.share(unit, state, occasion, screened.as_mut())?;
@@ -55,7 +84,7 @@ impl Engine {
             screen_path::note(screened, posture, &mut outcome);
         }
         flags.extend(outcome.flags);
-        let mut body = self.body(unit, at, Some(&input));
+        let mut body = self.body(unit, at, Some(input));
         body.content = (write.op != Op::Delete).then(|| self.content_facts(write));
         body.expires_at = ruling.expires_at.map(rfc3339);
         body.flags = flags;
@@ -75,10 +104,26 @@ impl Engine {
         body.store = Some(write.boundary.store().to_owned());
         body.verdict = Some(outcome.verdict);
         body.versions = self.versions_of(unit, &write.boundary);
+        let mut before = rolled;
+        before.extend(moved);
+        Ok(Judged { before, body, embedding, ruling: last, screened, vector })
+    }
+
+    /// Makes what was judged happen.
+    pub(super) fn act<S: Store>(
+        &self,
+        unit: &mut Unit,
+        state: &mut State<S>,
+        taken: Taken,
+        write: &Write,
+        judged: Judged<'_>,
+    ) -> Result<Vec<Output>> {
+        let Judged { before, body, embedding, ruling, screened, vector } = judged;
+        let (at, input, ruling) = (taken.fetched.at, taken.input.clone(), ruling.as_ref());
+        let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
         let hidden = screened.as_ref().map_or("", |s| s.hidden.as_str());
         let entry = Entry::of(ruling.origin, embedding, screened.as_ref(), &body);
-        let mut outputs = rolled;
-        outputs.extend(moved);
+        let mut outputs = before;
         outputs.extend(self.effects(unit, taken, write, body, hidden)?);
         if let Some(screened) = screened {
             let more = self.screened(unit, state, occasion, screened, &outputs)?;
@@ -164,7 +209,7 @@ impl Engine {
         let value = if delete { None } else { taken.fetched.value };
         let mut outputs = vec![Output { role, partition: unit.partition, key: key.clone(), value, headers }];
         if !allowed {
-            let uid = self.id_of(&taken.input, IdKind::Finding);
+            let uid = self.id_of(unit, &taken.input, IdKind::Finding);
             let attack = crate::alert::held_write(uid, &write.boundary, &body, at_time);
             outputs.push(outputs::finding(self, unit.partition, &attack)?);
         }
@@ -172,20 +217,22 @@ impl Engine {
         Ok(outputs)
     }
 
-    /// Id of what an input leads to.
-    pub(super) fn id_of(&self, input: &InputRef, kind: IdKind) -> String {
-        self.ids.of_input(&input.topic, input.partition, input.offset, 0, kind)
+    /// Id of what an input, or the fact of it that is being decided, leads to.
+    pub(super) fn id_of(&self, unit: &Unit, input: &InputRef, kind: IdKind) -> String {
+        self.ids.of_input(&input.topic, input.partition, input.offset, unit.child, kind)
     }
 
     /// A body with the facts that every decision on an input has.
     pub(super) fn body(&self, unit: &Unit, at: At, input: Option<&InputRef>) -> DecisionBody {
         DecisionBody {
             activation: None,
+            child: (unit.child > 0).then_some(unit.child),
             content: None,
             error: None,
             expires_at: None,
+            facts: None,
             flags: Vec::new(),
-            id: input.map(|i| self.id_of(i, IdKind::Decision)).unwrap_or_default(),
+            id: input.map(|i| self.id_of(unit, i, IdKind::Decision)).unwrap_or_default(),
             input: input.cloned(),
             input_vector: unit.positions.clone(),
             kind: DecisionKind::Decision,

@@ -55,6 +55,9 @@ pub enum DecisionKind {
     Control,
     /// An operator reset the application: what follows decides the inputs from `input_vector` on anew.
     Reset,
+    /// On an input that isn't one fact: its facts have decisions of their own, before this one; no output belongs to
+    /// it itself. Its verdict is the worst of theirs.
+    Input,
     /// An earlier write that was allowed belongs to a campaign that `input` showed; it has no verdict.
     Retraction,
 }
@@ -348,12 +351,18 @@ pub struct DecisionBody {
     /// Present on activations.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub activation: Option<Activation>,
+    /// Which fact of its input this is about, from 1 on; absent where the input is one fact.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub child: Option<u32>,
     /// Facts about the content; null for deletes and dead letters.
     pub content: Option<ContentFacts>,
     /// Error code of a dead letter.
     pub error: Option<String>,
     /// When the memory ends, RFC 3339.
     pub expires_at: Option<String>,
+    /// On an input that isn't one fact: how many it holds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub facts: Option<u32>,
     /// `truncated`, `uncalibrated`, `embedding_ignored`, `fallback_*`, ...
     pub flags: Vec<String>,
     /// UUIDv5.

@@ -6,6 +6,7 @@ mod change;
 mod describe;
 mod detectors;
 mod dot;
+mod format;
 mod load;
 mod model;
 mod topic;
@@ -20,6 +21,7 @@ pub use detectors::{
     Form, Memsad, MemsadMode, Posture, PostureKind, Retract, RollingRows, Screen, Sprt, Statistic, Switch,
 };
 pub use dot::dot;
+pub use format::{Format, Mapping, OnPartial, Part};
 pub use model::{Assignor, Commit, Consumer, Flow, Flows, Limits, OnOutOfRange, Role, Store, Topology};
 pub use topic::{Cleanup, KeyKind, Repartition, Retention, Timestamps, Topic};
 pub use validate::TRANSACTION_MARGIN;

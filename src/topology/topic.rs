@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::format::Mapping;
 use super::model::Role;
 
 /// Cleanup policy.
@@ -79,6 +80,9 @@ pub struct Topic {
     /// Inputs only: whether records go through an internal topic keyed by the boundary.
     #[serde(default, skip_serializing_if = "Repartition::is_never")]
     pub repartition: Repartition,
+    /// Inputs only: how values are read.
+    #[serde(default, skip_serializing_if = "Mapping::is_native")]
+    pub input: Mapping,
 }
 
 /// What is done with an input whose key or partitioner isn't the stream's.
@@ -118,6 +122,7 @@ impl Topic {
             schema: Some("meta".to_owned()),
             timestamps: None,
             repartition: Repartition::Never,
+            input: Mapping::default(),
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::breaker::OnDeadLetter;
 use super::detectors::{MemsadMode, Sprt};
+use super::format::Format;
 use super::model::{Assignor, Role, Topology, internal_name};
 use super::topic::{Cleanup, KeyKind, Repartition};
 use crate::error::{Code, Error, Result};
@@ -35,6 +37,7 @@ pub(super) fn validate(t: &Topology) -> Result<()> {
     stages(t)?;
     cleanup_and_keys(t)?;
     stores(t)?;
+    inputs(t)?;
     group(t)?;
     limits(t)?;
     breaker(t)?;
@@ -84,6 +87,29 @@ fn topics_declared(t: &Topology) -> Result<()> {
             return fail(
                 Code::TopologyCopartition,
                 format!("topic {} has {} partitions", role.as_str(), topic.partitions),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn inputs(t: &Topology) -> Result<()> {
+    for (role, topic) in t.topics.iter().filter(|(_, topic)| !topic.input.is_native()) {
+        if !Role::INPUTS.contains(role) {
+            return fail(Code::TopologyInput, format!("{} is no input: it has no shape to declare", role.as_str()));
+        }
+        if topic.input.format == Format::Native {
+            return fail(
+                Code::TopologyInput,
+                format!("{}: native records name their own boundary, one fact each", role.as_str()),
+            );
+        }
+        let flow = if *role == Role::RetrievalLogs { &t.main.flows.retrievals } else { &t.main.flows.writes };
+        // What can't be read in a producer's shape names no key that could be held.
+        if flow.on_dead_letter == OnDeadLetter::HoldKey {
+            return fail(
+                Code::TopologyInput,
+                format!("{}: on_dead_letter hold_key needs the format native", role.as_str()),
             );
         }
     }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)] // tests, with what they measured
 
+mod adapters;
 mod breaker;
 mod cluster;
 mod crash;

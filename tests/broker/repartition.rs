@@ -264,7 +264,7 @@ impl Bench {
         i32::try_from(metadata.topics()[0].partitions().len()).unwrap()
     }
 
-    fn each(&self, role: &str, mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>)) {
+    pub(crate) fn each(&self, role: &str, mut each: impl FnMut(&rdkafka::message::BorrowedMessage<'_>)) {
         let (reader, topic) = (self.reader(), self.topic(role));
         for p in 0..self.partitions(&topic) {
             let bounds = watermarks(&reader, &topic, p).unwrap();

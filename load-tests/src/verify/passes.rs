@@ -471,6 +471,16 @@ fn is_mark(message: &BorrowedMessage<'_>, place: Place) -> bool {
 fn judged<'b>(tally: &mut Tally, at: (i32, i64), text: &'b str, writes: &str) -> Option<Body<'b>> {
     let body: Option<Body<'b>> = serde_json::from_str(text).ok();
     match &body {
+        Some(Body { kind: Kind::Input, input: Some(input), facts: Some(facts), .. }) if input.topic == writes => {
+            tally.parent(at.0, input.partition, input.offset, *facts);
+            None
+        }
+        Some(Body { kind: Kind::Decision, input: Some(input), child: Some(child), verdict: Some(verdict), .. })
+            if input.topic == writes =>
+        {
+            tally.fact(at.0, input.partition, input.offset, *child, *verdict);
+            body
+        }
         Some(Body { kind: Kind::Decision, input: Some(input), verdict: Some(verdict), .. }) => {
             if input.topic == writes {
                 tally.decision(at.0, input.partition, input.offset, *verdict);

@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Control,
     /// The inputs are decided anew.
     Reset,
+    /// On an input of several facts or none, after the decisions on them.
+    Input,
     #[serde(other)]
     Other,
 }
@@ -56,6 +58,10 @@ pub(crate) struct Body<'a> {
     pub(crate) kind: Kind,
     #[serde(borrow)]
     pub(crate) input: Option<Input<'a>>,
+    /// Which fact of its input.
+    pub(crate) child: Option<u32>,
+    /// How many facts the input holds.
+    pub(crate) facts: Option<u32>,
     pub(crate) verdict: Option<Verdict>,
     #[serde(default)]
     reasons: Vec<String>,

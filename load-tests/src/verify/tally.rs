@@ -123,7 +123,11 @@ struct Seen {
     /// The input's transaction was aborted.
     aborted: bool,
     decisions: u8,
-    outputs: [u8; 4],
+    /// Facts that were decided, of an input with several.
+    facts: u32,
+    outputs: [u16; 4],
+    /// What the decisions on its facts lead to.
+    wanted: [u16; 4],
     verdict: Option<Verdict>,
     /// A reset moved past it.
     passed_over: bool,
@@ -132,10 +136,10 @@ struct Seen {
 impl Seen {
     /// Whether the outputs are not exactly what the last decision says.
     fn torn(&self) -> bool {
-        let mut expected = [0; 4];
+        let mut expected = self.wanted;
         if let Some(verdict) = self.verdict {
-            expected[verdict.place() as usize] = 1;
-            expected[Place::Findings as usize] = u8::from(verdict.held());
+            expected[verdict.place() as usize] += 1;
+            expected[Place::Findings as usize] += u16::from(verdict.held());
         }
         self.outputs != expected
     }
@@ -233,6 +237,35 @@ impl Tally {
         self.settled(partition, of, offset, Some(verdict));
     }
 
+    /// A decision on one fact of an input: facts come in their order, before the decision on the input.
+    pub(crate) fn fact(&mut self, partition: i32, of: i32, offset: i64, child: u32, verdict: Verdict) {
+        self.placed("decision", partition, of, offset);
+        self.ordered(None, partition, of, offset);
+        let Some(seen) = self.slot(of, offset) else {
+            return self.unknown(of, offset);
+        };
+        let next = seen.facts + 1 == child && seen.decisions == 0;
+        seen.facts = child;
+        for (place, n) in [(verdict.place(), 1), (Place::Findings, u16::from(verdict.held()))] {
+            let wanted = &mut seen.wanted[place as usize];
+            *wanted = wanted.saturating_add(n);
+        }
+        if !next {
+            self.counts.duplicate += 1;
+            self.name(|| format!("duplicate: fact {child} of {of}-{offset} is not the next one"));
+        }
+    }
+
+    /// The decision on an input of `facts` facts.
+    pub(crate) fn parent(&mut self, partition: i32, of: i32, offset: i64, facts: u32) {
+        self.counts.decisions += 1;
+        self.settled(partition, of, offset, None);
+        if let Some(found) = self.slot(of, offset).map(|s| s.facts).filter(|found| *found != facts) {
+            self.counts.lost += 1;
+            self.name(|| format!("lost: {of}-{offset} holds {facts} facts and has {found} decisions on them"));
+        }
+    }
+
     /// An input that an operator sent to the stream itself: it has no output.
     pub(crate) fn control(&mut self, partition: i32, of: i32, offset: i64) {
         self.counts.controls += 1;
@@ -257,6 +290,7 @@ impl Tally {
             if slot >= next {
                 self.counts.superseded += u64::from(seen.decisions);
                 (seen.decisions, seen.verdict, seen.passed_over) = (0, None, false);
+                (seen.facts, seen.wanted) = (0, [0; 4]);
             } else if slot >= before && seen.decisions == 0 {
                 seen.passed_over = true;
             }

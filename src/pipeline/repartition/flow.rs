@@ -393,7 +393,9 @@ fn relay_one(
     reign.producer.begin()?;
     reign.opened.get_or_insert_with(monotonic);
     let (partition, next) = (record.at.partition, record.at.offset + 1);
-    let relayed = route(record, &topology.source(role).name, topology.units(), topology.main.limits.max_record_bytes);
+    let source = topology.source(role);
+    let limit = topology.main.limits.max_record_bytes;
+    let relayed = route(record, &source.name, topology.units(), limit, &source.input);
     reign.records += 1;
     reign.bytes += relayed.bytes();
     reign.producer.relay(topology.name(role), &relayed)?;

@@ -4,13 +4,14 @@ use crate::decode;
 use crate::schema::{OriginalKey, SourceStamp};
 use crate::sink::Relayed;
 use crate::source::{Fetched, partition_of};
+use crate::topology::Mapping;
 
 /// The record for the internal topic: keyed by its boundary, in the boundary's unit, with its source stamp.
 /// One whose boundary can't be read keeps its key and goes where that points: the unit makes it a dead
 /// letter.
-pub(super) fn route(mut fetched: Fetched, topic: &str, units: i32, max_bytes: usize) -> Relayed {
+pub(super) fn route(mut fetched: Fetched, topic: &str, units: i32, max_bytes: usize, mapping: &Mapping) -> Relayed {
     let at = fetched.at;
-    let boundary = decode::boundary(&fetched, max_bytes).map(|b| b.as_str().as_bytes().to_vec());
+    let boundary = decode::boundary_of(&fetched, max_bytes, mapping).map(|b| b.as_str().as_bytes().to_vec());
     let same = boundary.is_none() || boundary == fetched.key;
     let original = match fetched.key.take() {
         key if same => {
@@ -65,7 +66,7 @@ mod tests {
         let value = write("acme", "create");
         let keys: [Option<&[u8]>; 4] = [None, Some(b""), Some(b"user-17"), Some(b"acme/s")];
         for key in keys {
-            let sent = route(fetched(key, Some(value.as_bytes())), "in", UNITS, MAX);
+            let sent = route(fetched(key, Some(value.as_bytes())), "in", UNITS, MAX, &Mapping::default());
             assert_eq!(sent.key.as_deref(), Some(&b"acme/s"[..]));
             assert_eq!(sent.partition, partition_of(b"acme/s", UNITS));
             let stamp = SourceStamp::of(&sent.headers).unwrap();
@@ -93,7 +94,7 @@ mod tests {
         ];
         for value in values {
             for key in [None, Some(&b"k\xff"[..])] {
-                let sent = route(fetched(key, value), "in", UNITS, MAX);
+                let sent = route(fetched(key, value), "in", UNITS, MAX, &Mapping::default());
                 assert_eq!((sent.key.as_deref(), sent.value.as_deref()), (key, value));
                 assert_eq!(sent.partition, partition_of(key.unwrap_or_default(), UNITS));
                 assert_eq!(SourceStamp::of(&sent.headers).unwrap().key, OriginalKey::Same);
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_delete_by_null_goes_where_its_key_says() {
-        let sent = route(fetched(Some(b"acme/s"), None), "in", UNITS, MAX);
+        let sent = route(fetched(Some(b"acme/s"), None), "in", UNITS, MAX, &Mapping::default());
         assert_eq!((sent.partition, sent.value), (partition_of(b"acme/s", UNITS), None));
     }
 
@@ -112,7 +113,7 @@ mod tests {
     fn a_forged_stamp_is_not_believed() {
         let mut record = fetched(None, Some(write("acme", "create").as_bytes()));
         record.headers = vec![(header::SOURCE_STAMP.to_owned(), Some(b"other/0/0/0/=x".to_vec()))];
-        let sent = route(record, "in", UNITS, MAX);
+        let sent = route(record, "in", UNITS, MAX, &Mapping::default());
         assert_eq!(SourceStamp::of(&sent.headers).unwrap().topic, "in");
         assert_eq!(sent.headers.len(), 2);
     }
@@ -127,7 +128,7 @@ mod tests {
         ) {
             let mut value = write(&tenant, if delete { "delete" } else { "create" }).into_bytes();
             value.truncate(cut.max(1));
-            let sent = route(fetched(key.as_deref(), Some(&value)), "in", UNITS, MAX);
+            let sent = route(fetched(key.as_deref(), Some(&value)), "in", UNITS, MAX, &Mapping::default());
             let mut there = fetched(sent.key.as_deref(), sent.value.as_deref());
             there.at.partition = sent.partition;
             let rules = Rules { max_bytes: MAX, dimension: 4, units: Some(UNITS) };

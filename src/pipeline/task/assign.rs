@@ -133,7 +133,7 @@ impl Task {
 
     pub(super) fn drop_queued(&mut self) {
         let queued = self.merges.values_mut().flat_map(Merge::clear).collect::<Vec<_>>();
-        let pending = self.pending.clear().into_iter().map(|p| p.fetched);
+        let pending = self.pending.clear().into_iter().filter(|p| !p.is_part()).map(|p| p.fetched);
         for record in queued.into_iter().chain(pending) {
             self.p.budget.give(record.at.role, record.at.partition, record.bytes());
         }

@@ -113,6 +113,13 @@ impl Task {
         {
             self.p.ahead.read(admitted);
         }
+        for (part, embeds) in self.p.engine.parts(&pending) {
+            self.place(unit, part, embeds, retry_until);
+        }
+        self.place(unit, pending, embeds, retry_until);
+    }
+
+    fn place(&mut self, unit: i32, pending: Pending, embeds: Embeds, retry_until: Option<Instant>) {
         match embeds {
             Embeds::Nothing => {
                 self.pending.admit(unit, pending, Some(None));
@@ -138,6 +145,10 @@ impl Task {
         let Some(state_of) = self.units.get_mut(&unit) else {
             return Err(Error::new(Code::Internal, format!("unit {unit} has records but no state")));
         };
+        // Its vector waits for the batch behind it: nothing is staged, no position moves.
+        if pending.is_part() {
+            return self.p.engine.finish(pending, embedded, state_of, &mut self.p.state, &self.p.registry).map(drop);
+        }
         self.meter.admitted(&pending);
         let outputs = match self.p.engine.finish(pending, embedded, state_of, &mut self.p.state, &self.p.registry) {
             // What came before stays visible, and the next start stands at this record.

@@ -1,12 +1,10 @@
-//! Bytes to typed inputs. Size first, then JSON, then each field; what fails becomes a dead letter.
-//!
-//! In: [`Fetched`]. Out: [`Write`] or [`Retrieval`]. Pure.
+//! Our own JSON. Size first, then JSON, then each field; what fails becomes a dead letter.
 
 use std::borrow::Cow;
 
 use base64::Engine as _;
 
-use crate::clock::{Millis, parse_rfc3339};
+use crate::clock::{Millis, parse_rfc3339, rfc3339};
 use crate::error::{Code, Error, Result};
 use crate::schema::{Boundary, Embedding, Op, Origin, RawRetrieval, RawWrite, ResultItem, Vector, header, valid_id};
 use crate::source::Fetched;
@@ -90,7 +88,7 @@ pub struct Retrieval {
 }
 
 /// Most results that one event may list.
-const MAX_RESULTS: usize = 10_000;
+pub(super) const MAX_RESULTS: usize = 10_000;
 
 /// Decodes a record of `memory-writes`.
 ///
@@ -104,6 +102,17 @@ pub fn write(fetched: &Fetched, rules: &Rules) -> Result<Write> {
     let raw: RawWrite<'_> = parse(value, rules)?;
     let boundary = Boundary::new(&raw.tenant, &raw.store)?;
     placed(&boundary, fetched, rules)?;
+    checked(raw, boundary, rules)
+}
+
+/// A write that stands inside another record.
+pub(super) fn inner_write(value: &[u8], rules: &Rules) -> Result<Write> {
+    let raw: RawWrite<'_> = parse(value, rules)?;
+    let boundary = Boundary::new(&raw.tenant, &raw.store)?;
+    checked(raw, boundary, rules)
+}
+
+fn checked(raw: RawWrite<'_>, boundary: Boundary, rules: &Rules) -> Result<Write> {
     let content = raw.content.unwrap_or_default();
     if raw.op != Op::Delete && content.trim().is_empty() {
         return Err(Error::new(Code::EmptyContent, "content is empty"));
@@ -144,6 +153,17 @@ pub fn retrieval(fetched: &Fetched, rules: &Rules) -> Result<Retrieval> {
     let raw: RawRetrieval<'_> = parse(value, rules)?;
     let boundary = Boundary::new(&raw.tenant, &raw.store)?;
     placed(&boundary, fetched, rules)?;
+    searched(raw, boundary, rules)
+}
+
+/// A retrieval that stands inside another record.
+pub(super) fn inner_retrieval(value: &[u8], rules: &Rules) -> Result<Retrieval> {
+    let raw: RawRetrieval<'_> = parse(value, rules)?;
+    let boundary = Boundary::new(&raw.tenant, &raw.store)?;
+    searched(raw, boundary, rules)
+}
+
+fn searched(raw: RawRetrieval<'_>, boundary: Boundary, rules: &Rules) -> Result<Retrieval> {
     if raw.results.len() > MAX_RESULTS {
         return Err(Error::new(Code::InvalidRecord, "results lists more than 10000 records"));
     }
@@ -188,7 +208,7 @@ pub fn boundary(fetched: &Fetched, max_bytes: usize) -> Option<Boundary> {
     Boundary::new(&peek.tenant, &peek.store).ok()
 }
 
-fn readable(fetched: &Fetched) -> Result<()> {
+pub(super) fn readable(fetched: &Fetched) -> Result<()> {
     if fetched.headers.iter().any(|(name, _)| name == header::UNREADABLE) {
         return Err(Error::new(Code::InvalidRecord, "a header name is not UTF-8"));
     }
@@ -211,8 +231,32 @@ fn parse<'a, T: serde::Deserialize<'a>>(value: &'a [u8], rules: &Rules) -> Resul
     })
 }
 
+/// A fact as our own JSON: what goes out for one of several facts of an input.
+#[must_use]
+pub fn render(write: &Write) -> Vec<u8> {
+    let text = |t: &Option<String>| t.clone().map(Cow::Owned);
+    let raw = RawWrite {
+        tenant: Cow::Borrowed(write.boundary.tenant()),
+        store: Cow::Borrowed(write.boundary.store()),
+        record_id: Cow::Borrowed(&write.record_id),
+        op: write.op,
+        content: (write.op != Op::Delete).then_some(Cow::Borrowed(&write.content)),
+        origin: Some(Cow::Borrowed(write.origin.as_str())),
+        source_ref: text(&write.source_ref),
+        written_by: text(&write.written_by),
+        principal: text(&write.principal),
+        session_id: text(&write.session_id),
+        output_id: text(&write.output_id),
+        derived_from: (!write.derived_from.is_empty()).then(|| write.derived_from.clone()),
+        created_at: write.created_at.map(|t| Cow::Owned(rfc3339(t))),
+        expires_at: write.expires_at.map(|t| Cow::Owned(rfc3339(t))),
+        embedding: None,
+    };
+    serde_json::to_vec(&raw).unwrap_or_default()
+}
+
 /// A null value is a delete when a header names the record; its boundary is the key.
-fn delete_by_null(fetched: &Fetched, rules: &Rules) -> Result<Write> {
+pub(super) fn delete_by_null(fetched: &Fetched, rules: &Rules) -> Result<Write> {
     let missing = || Error::new(Code::TombstoneWithoutRecord, "null value without the header memsluice-record-id");
     let record = fetched.header(header::RECORD_ID).ok_or_else(missing)?;
     let record_id = std::str::from_utf8(record).map_err(|_| missing())?;
@@ -237,7 +281,7 @@ fn delete_by_null(fetched: &Fetched, rules: &Rules) -> Result<Write> {
     })
 }
 
-fn placed(boundary: &Boundary, fetched: &Fetched, rules: &Rules) -> Result<()> {
+pub(super) fn placed(boundary: &Boundary, fetched: &Fetched, rules: &Rules) -> Result<()> {
     let Some(units) = rules.units else {
         return Ok(());
     };
@@ -247,18 +291,18 @@ fn placed(boundary: &Boundary, fetched: &Fetched, rules: &Rules) -> Result<()> {
     Err(Error::new(Code::MisplacedPartition, "the record's boundary belongs to another partition"))
 }
 
-fn id(value: Cow<'_, str>, name: &str) -> Result<String> {
+pub(super) fn id(value: Cow<'_, str>, name: &str) -> Result<String> {
     if valid_id(&value) {
         return Ok(value.into_owned());
     }
     Err(Error::new(Code::InvalidId, format!("{name} is not a valid id")))
 }
 
-fn optional_id(value: Option<Cow<'_, str>>, name: &str) -> Result<Option<String>> {
+pub(super) fn optional_id(value: Option<Cow<'_, str>>, name: &str) -> Result<Option<String>> {
     value.map(|v| id(v, name)).transpose()
 }
 
-fn optional_time(value: Option<&str>, name: &str) -> Result<Option<Millis>> {
+pub(super) fn optional_time(value: Option<&str>, name: &str) -> Result<Option<Millis>> {
     value
         .map(|v| parse_rfc3339(v).ok_or_else(|| Error::new(Code::InvalidRecord, format!("{name} is not RFC 3339"))))
         .transpose()
