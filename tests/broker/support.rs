@@ -476,6 +476,9 @@ impl Bench {
             .unwrap_or_else(|e| panic!("{e}: {line} {}", String::from_utf8_lossy(&out.stderr)));
         let n = |key: &str| v[key].as_u64().unwrap_or_else(|| panic!("verify prints no {key}: {line}"));
         let faults = ["lost", "duplicate", "torn", "out_of_order", "chain_broken"];
+        if !out.status.success() {
+            eprintln!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        }
         Verified {
             superseded: n("superseded"),
             inputs: n("inputs"),
