@@ -8,6 +8,7 @@ mod crash_matrix;
 mod engine;
 mod failpoint;
 mod gate;
+mod label_path;
 mod machine;
 mod memories;
 mod meter;
