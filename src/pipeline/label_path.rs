@@ -107,7 +107,7 @@ mod tests {
     use crate::config::Secret;
     use crate::embed::Encoded;
     use crate::policy::Policy;
-    use crate::schema::{Decision, DecisionBody, Vector, Verdict};
+    use crate::schema::{Decision, DecisionBody, DecisionKind, Vector, Verdict};
     use crate::source::{At, Fetched};
     use crate::state::MemoryStore;
     use crate::topology::Topology;
@@ -145,7 +145,8 @@ mod tests {
         fn write(&mut self, id: &str, origin: &str, parents: &[&str], more: Value) -> DecisionBody {
             self.offset += 1;
             let mut value = json!({"tenant": "acme", "store": "support", "record_id": id, "op": "create",
-                "content": format!("Note {id} is about a quiet day."), "origin": origin, "derived_from": parents});
+                "content": format!("Note {id} is about a quiet day."), "origin": origin, "derived_from": parents,
+                "principal": format!("p-{}", self.offset)});
             for (name, field) in more.as_object().unwrap() {
                 value[name] = field.clone();
             }
@@ -159,8 +160,10 @@ mod tests {
             let embedded = matches!(embeds, Embeds::Text(_)).then(|| Ok(Encoded::given(vector)));
             let (unit, state) = (&mut self.unit, &mut self.state);
             let outputs = self.engine.finish(pending, embedded, unit, state, &Registry::default()).unwrap();
-            let decision = outputs.iter().rfind(|o| o.role == Role::Decisions).unwrap();
-            serde_json::from_slice::<Decision>(decision.value.as_ref().unwrap()).unwrap().body
+            let decisions = outputs.iter().filter(|o| o.role == Role::Decisions);
+            let mut bodies =
+                decisions.map(|o| serde_json::from_slice::<Decision>(o.value.as_ref().unwrap()).unwrap().body);
+            bodies.find(|b| b.kind == DecisionKind::Decision).unwrap()
         }
 
         fn trust(&mut self, id: &str, origin: &str, parents: &[&str], more: Value) -> u8 {
