@@ -243,7 +243,10 @@ fn rejoin(setup: &Setup, client: &Client, budget: &Budget, heartbeat: &Heartbeat
     let (client, topology, group) = (client.clone(), setup.topology.clone(), setup.group().to_owned());
     let (instance, sabotage) = (setup.config.instance_id().to_owned(), setup.config.sabotage);
     let (budget, heartbeat, lags) = (budget.clone(), heartbeat.clone(), lags.clone());
+    let first = AtomicBool::new(true);
     Box::new(move || {
+        let first = first.swap(false, Ordering::Relaxed);
+        let sabotage = sabotage.filter(|s| *s != crate::config::Sabotage::FetchLost || first);
         PollThread::start(StartOptions {
             client: &client,
             topology: &topology,

@@ -67,6 +67,8 @@ pub enum Sabotage {
     PollStalls,
     /// Partitions stay paused at a start, as if librdkafka had dropped the resume.
     ResumeLost,
+    /// The first consumer never fetches `memory-writes`.
+    FetchLost,
     /// The first producer's offsets are sent without an answer, as when librdkafka waits for a coordinator that is gone.
     OffsetsHang,
     /// Write the local state before the transaction commits (breaks I2).

@@ -26,6 +26,8 @@ const NAME: Duration = Duration::from_millis(500);
 const CALL: Duration = Duration::from_secs(20);
 /// A drain that takes longer asks whether the transaction has failed.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// A step of an abort, and of serving what it gives back.
+const STEP: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 struct Deliveries {
@@ -356,11 +358,12 @@ impl Transactions for TransactionalProducer {
         if self.offsets.as_ref().is_some_and(OffsetsThread::is_abandoned) {
             return Err(CommitError::abandoned(Call::Abort));
         }
-        // Outstanding deliveries are served by this thread only, so the call is resumed in small steps.
+        // Outstanding deliveries are served by this thread only, so the call is resumed in small steps. A poll without
+        // a wait serves one event, and there may be one for each batch: a wait serves all that come.
         let deadline = monotonic() + CALL;
         let result = loop {
-            let Err(e) = self.producer.abort_transaction(Duration::from_millis(100)) else { break Ok(()) };
-            self.producer.poll(Duration::ZERO);
+            let Err(e) = self.producer.abort_transaction(STEP) else { break Ok(()) };
+            self.producer.poll(STEP);
             let failure = Failure::of(Call::Abort, &e);
             if !failure.retriable || failure.fatal || monotonic() > deadline {
                 break Err(CommitError::of(Call::Abort, &e));

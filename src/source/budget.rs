@@ -36,6 +36,12 @@ impl Budget {
         self.counter(role, partition).fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Nothing is in flight: the consumer is replaced, and what it had handed over is dropped.
+    pub fn clear(&self) {
+        let counters = self.counters.read().unwrap_or_else(PoisonError::into_inner);
+        counters.values().for_each(|c| c.store(0, Ordering::Relaxed));
+    }
+
     /// Bytes in flight of a partition.
     #[must_use]
     pub fn used(&self, role: Role, partition: i32) -> usize {

@@ -309,7 +309,8 @@ impl Poller {
         let role_name =
             |role: Role| self.consumer.context().names.iter().find(|(_, r)| *r == role).map(|(n, _)| n.clone());
         for (role, partition, offset) in offsets {
-            let Some(name) = role_name(*role) else {
+            let lost = self.sabotage == Some(Sabotage::FetchLost) && *role == Role::MemoryWrites;
+            let Some(name) = role_name(*role).filter(|_| !lost) else {
                 continue;
             };
             let offset = if *offset < 0 { Offset::Beginning } else { Offset::Offset(*offset) };

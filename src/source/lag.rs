@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::client::{Reader, reader};
 use crate::clock::monotonic;
 use crate::error::{Code, Error, Result};
-use crate::telemetry::{Labels, Limits, Observation, StuckDetector, health, metrics};
+use crate::telemetry::{FetchWatch, Labels, Limits, Observation, StuckDetector, health, metrics};
 use crate::topology::{Role, Topology};
 
 /// How often ends are asked for.
@@ -48,47 +48,81 @@ impl Place {
         let at = if self.committed >= self.taken { self.committed.max(self.fetch) } else { self.committed };
         (at >= 0).then_some(at)
     }
+
+    /// Records that came are not committed yet.
+    fn held(self) -> bool {
+        self.taken > self.committed
+    }
+}
+
+/// Where the inputs of one start stand.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    of: HashMap<Input, Place>,
+    /// Counts the starts.
+    start: u64,
+    /// An input of this start that is fetched no more.
+    starved: Option<Input>,
 }
 
 /// Where the assigned inputs stand; shared by poll thread, task thread and lag thread.
 #[derive(Debug, Clone, Default)]
 pub struct Lags {
-    places: Arc<Mutex<HashMap<Input, Place>>>,
+    places: Arc<Mutex<Places>>,
 }
 
 impl Lags {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Input, Place>> {
+    fn lock(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The inputs are fetched from these offsets on; negative is the beginning.
     pub(super) fn start(&self, offsets: &[(Role, i32, i64)]) {
         let place = |next: i64| Place { committed: next, taken: -1, fetch: -1 };
-        *self.lock() = offsets.iter().map(|(role, partition, next)| ((*role, *partition), place(*next))).collect();
+        let mut places = self.lock();
+        places.of = offsets.iter().map(|(role, partition, next)| ((*role, *partition), place(*next))).collect();
+        places.start += 1;
+        places.starved = None;
+    }
+
+    /// An input that has more, of which nothing came for [`Limits::starved`] since the last start.
+    #[must_use]
+    pub fn starved(&self) -> Option<(Role, i32)> {
+        self.lock().starved
+    }
+
+    /// Notes a starved input, unless there was another start since.
+    fn starves(&self, input: Input, start: u64) {
+        let mut places = self.lock();
+        if places.start == start && places.of.contains_key(&input) {
+            places.starved = Some(input);
+        }
     }
 
     /// Where an input without a committed offset begins.
     fn begins(&self, input: Input, low: i64) {
-        if let Some(place) = self.lock().get_mut(&input).filter(|p| p.committed < 0) {
+        if let Some(place) = self.lock().of.get_mut(&input).filter(|p| p.committed < 0) {
             place.committed = low;
         }
     }
 
     /// Nothing is assigned.
     pub(super) fn clear(&self) {
-        self.lock().clear();
+        let mut places = self.lock();
+        places.of.clear();
+        places.starved = None;
     }
 
     /// A record was handed to the task thread.
     pub(super) fn taken(&self, input: Input, next: i64) {
-        if let Some(place) = self.lock().get_mut(&input) {
+        if let Some(place) = self.lock().of.get_mut(&input) {
             place.taken = next;
         }
     }
 
     /// The client's next fetch offset, with nothing of the input in its queue.
     pub(super) fn fetches(&self, input: Input, next: i64) {
-        if let Some(place) = self.lock().get_mut(&input) {
+        if let Some(place) = self.lock().of.get_mut(&input) {
             place.fetch = next;
         }
     }
@@ -97,13 +131,13 @@ impl Lags {
     pub fn committed<'a>(&self, partition: i32, inputs: impl IntoIterator<Item = (&'a Role, &'a i64)>) {
         let mut places = self.lock();
         for (role, next) in inputs {
-            if let Some(place) = places.get_mut(&(*role, partition)) {
+            if let Some(place) = places.of.get_mut(&(*role, partition)) {
                 place.committed = *next;
             }
         }
     }
 
-    fn all(&self) -> HashMap<Input, Place> {
+    fn all(&self) -> Places {
         self.lock().clone()
     }
 }
@@ -163,8 +197,9 @@ impl LagWatch {
             reader: reader(client, "read_committed", "memsluice-lag")?,
             names: [Role::RetrievalLogs, Role::MemoryWrites].map(|r| (r, topology.name(r).to_owned())).into(),
             lags,
-            stuck_after: Limits::new(main.consumer.session_timeout, main.posture.hold_deadline).stuck,
-            start: monotonic(),
+            limits: Limits::new(main.consumer.session_timeout, main.posture.hold_deadline),
+            begun: monotonic(),
+            start: 0,
             detectors: HashMap::new(),
         };
         let thread = std::thread::Builder::new()
@@ -179,15 +214,29 @@ struct Watcher {
     reader: Reader,
     names: HashMap<Role, String>,
     lags: Lags,
-    stuck_after: Duration,
-    start: Instant,
-    detectors: HashMap<Input, StuckDetector>,
+    limits: Limits,
+    begun: Instant,
+    /// The start that is watched.
+    start: u64,
+    detectors: HashMap<Input, Detectors>,
+}
+
+/// What watches one input.
+struct Detectors {
+    stuck: StuckDetector,
+    fetch: FetchWatch,
+}
+
+impl Detectors {
+    fn new(limits: Limits) -> Self {
+        Self { stuck: StuckDetector::new(limits.stuck), fetch: FetchWatch::new(limits.starved) }
+    }
 }
 
 impl Watcher {
     fn run(mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            let places = self.lags.all();
+            let places = self.lags.all().of;
             let fresh: Vec<Input> = places.iter().filter(|(_, p)| p.committed < 0).map(|(input, _)| *input).collect();
             for (input, low) in self.known(&fresh, Offset::Beginning) {
                 self.lags.begins(input, low);
@@ -229,7 +278,11 @@ impl Watcher {
 
     /// Metrics and health of one look. An input without an end or a position has no lag.
     fn publish(&mut self, ends: &HashMap<Input, i64>) {
-        let places = self.lags.all();
+        let Places { of: places, start, .. } = self.lags.all();
+        if start != self.start {
+            self.start = start;
+            self.detectors.values_mut().for_each(|d| d.fetch = FetchWatch::new(self.limits.starved));
+        }
         let known = |input: &Input| places.get(input).and_then(|p| p.position()).is_some() && ends.contains_key(input);
         for gone in self.detectors.keys().copied().filter(|input| !known(input)).collect::<Vec<_>>() {
             self.detectors.remove(&gone);
@@ -241,8 +294,12 @@ impl Watcher {
             let labels = self.labels(input);
             let (Some(position), Some(end)) = (place.position(), ends.get(input).copied()) else { continue };
             metrics().source_lag.get_or_create(&labels).set((end - position).max(0));
-            let detector = self.detectors.entry(*input).or_insert_with(|| StuckDetector::new(self.stuck_after));
-            let stands = detector.observe(Observation { at: self.start.elapsed(), position, end });
+            let detectors = self.detectors.entry(*input).or_insert_with(|| Detectors::new(self.limits));
+            let at = self.begun.elapsed();
+            if detectors.fetch.observe(Observation { at, position: position.max(place.taken), end }, place.held()) {
+                self.lags.starves(*input, start);
+            }
+            let stands = detectors.stuck.observe(Observation { at, position, end });
             metrics().source_stuck.get_or_create(&labels).set(i64::from(stands));
             if stands {
                 tracing::warn!(
@@ -287,7 +344,7 @@ mod tests {
     }
 
     fn position(lags: &Lags) -> Option<i64> {
-        lags.all()[&INPUT].position()
+        lags.all().of[&INPUT].position()
     }
 
     /// The last record of a transactional producer is its end marker: one behind the last record read.
@@ -319,6 +376,22 @@ mod tests {
         lags.clear();
         read(&lags, "no json");
         read(&lags, &statistics(5, 0));
-        assert!(lags.all().is_empty());
+        assert!(lags.all().of.is_empty());
+    }
+
+    /// What was found out of an earlier start is no news of this one.
+    #[test]
+    fn a_start_begins_with_nothing_starved() {
+        let lags = lags(10);
+        let first = lags.all().start;
+        lags.starves(INPUT, first);
+        assert_eq!(lags.starved(), Some(INPUT));
+        lags.start(&[(INPUT.0, INPUT.1, 10)]);
+        assert_eq!(lags.starved(), None);
+        lags.starves(INPUT, first);
+        assert_eq!(lags.starved(), None);
+        lags.starves(INPUT, first + 1);
+        lags.clear();
+        assert_eq!(lags.starved(), None);
     }
 }

@@ -2,6 +2,7 @@
 //! runs ahead of Kafka: it is written once, after the commit (I2).
 
 mod audit;
+mod committed;
 mod db;
 mod format;
 mod inputs;

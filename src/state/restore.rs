@@ -8,21 +8,17 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
-use rdkafka::{Offset, TopicPartitionList};
 
+use super::committed::CommittedOffsets;
 use super::inputs::Input;
 use super::{Change, Db, Kind, Positions, Store, UnitMeta, UnitPlan, key, of_unit};
 use crate::clock::{monotonic, wall_millis};
 use crate::error::{Code, Error, Result};
 use crate::schema::Decision;
-use crate::source::{
-    DELETE_RETENTION_MS, Reader, TopicIds, group_reader, last_record, read, reader, refused, watermarks,
-};
+use crate::source::{DELETE_RETENTION_MS, Reader, TopicIds, last_record, read, reader, watermarks};
 use crate::topology::{OnOutOfRange, Role, Topology};
 
-const CALL: Duration = Duration::from_secs(20);
 /// An open transaction that hides the changelog's end is waited for at most this long.
 const STALL: Duration = Duration::from_secs(90);
 /// Changelog records in one write.
@@ -67,16 +63,16 @@ struct Readers {
     uncommitted: Reader,
     /// read_committed: sees the last stable offset and what is committed.
     committed: Reader,
-    /// Of the group, never subscribed: its committed offsets (require stable).
-    offsets: Reader,
+    /// The group's.
+    offsets: CommittedOffsets,
 }
 
 impl Readers {
-    fn new(client: &ClientConfig, group: &str) -> Result<Self> {
+    fn new(client: &ClientConfig, group: &str, inputs: &[(Role, String)]) -> Result<Self> {
         Ok(Self {
             uncommitted: reader(client, "read_uncommitted", "memsluice-watermarks")?,
             committed: reader(client, "read_committed", "memsluice-restore")?,
-            offsets: group_reader(client, group)?,
+            offsets: CommittedOffsets::new(client, group, inputs)?,
         })
     }
 }
@@ -111,10 +107,11 @@ impl Restorer {
     /// # Errors
     /// `config_invalid`.
     pub fn new(client: &ClientConfig, group: &str, topology: &Topology) -> Result<Self> {
-        let inputs = [Role::RetrievalLogs, Role::MemoryWrites];
+        let inputs: Vec<(Role, String)> =
+            [Role::RetrievalLogs, Role::MemoryWrites].map(|r| (r, topology.name(r).to_owned())).into();
         let make = {
-            let (client, group) = (client.clone(), group.to_owned());
-            Box::new(move || Readers::new(&client, &group))
+            let (client, group, inputs) = (client.clone(), group.to_owned(), inputs.clone());
+            Box::new(move || Readers::new(&client, &group, &inputs))
         };
         Ok(Self {
             readers: make()?,
@@ -123,7 +120,7 @@ impl Restorer {
             delete_retention: DELETE_RETENTION_MS,
             changelog: topology.name(Role::Changelog).to_owned(),
             decisions: topology.name(Role::Decisions).to_owned(),
-            inputs: inputs.iter().map(|r| (*r, topology.name(*r).to_owned())).collect(),
+            inputs,
             sources: topology.sources.iter().map(|(r, t)| (*r, t.name.clone())).collect(),
             on_out_of_range: topology.main.consumer.on_out_of_range,
             local_offsets: false,
@@ -160,9 +157,10 @@ impl Restorer {
     /// `broker_unreachable`, `restore_stalled`, `topic_recreated`, `offset_out_of_range`, `chain_mismatch`,
     /// `state_failed`, `state_format`.
     pub fn unit(&self, db: &mut Db, partition: i32, watch: Watch<'_>) -> Result<Option<Restored>> {
-        let mut inputs = self.committed(partition)?;
+        let go_on = || watch(Progress { unit: partition, replayed: 0, remaining: 0 });
+        let Some(mut inputs) = self.readers.offsets.of(partition, &go_on)? else { return Ok(None) };
         let target = watermarks(&self.readers.uncommitted, &self.changelog, partition)?;
-        if !watch(Progress { unit: partition, replayed: 0, remaining: 0 }) {
+        if !go_on() {
             return Ok(None);
         }
         let stored = Positions::of(db, partition)?;
@@ -240,37 +238,6 @@ impl Restorer {
             out.insert(role, id.clone());
         }
         Ok(out)
-    }
-
-    fn committed(&self, partition: i32) -> Result<BTreeMap<Role, i64>> {
-        let mut list = TopicPartitionList::new();
-        for (_, name) in &self.inputs {
-            list.add_partition(name, partition);
-        }
-        let right = format!(
-            "READ on the group and on {}",
-            self.inputs.iter().map(|(_, n)| n.as_str()).collect::<Vec<_>>().join(" and ")
-        );
-        let found = self
-            .readers
-            .offsets
-            .committed_offsets(list, CALL)
-            .map_err(|e| refused(&e, Code::BrokerUnreachable, "committed offsets can't be read", &right))?;
-        let mut inputs = BTreeMap::new();
-        for (role, name) in &self.inputs {
-            let next = match found.find_partition(name, partition) {
-                None => -1,
-                Some(p) => {
-                    p.error().map_err(|e| {
-                        let what = format!("no committed offset of {name}-{partition}");
-                        refused(&e, Code::BrokerUnreachable, &what, &right)
-                    })?;
-                    if let Offset::Offset(n) = p.offset() { n } else { -1 }
-                }
-            };
-            inputs.insert(*role, next);
-        }
-        Ok(inputs)
     }
 
     /// Each input's committed offset against its log and what was decided; the number of lost offsets.

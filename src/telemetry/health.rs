@@ -49,13 +49,16 @@ pub struct Limits {
     pub poll: Duration,
     /// No progress for this long on an input that grows: stuck. Longer than `posture.hold_deadline`.
     pub stuck: Duration,
+    /// Nothing comes of an input that has more for this long, though all that came is committed: the consumer is
+    /// taken for broken and replaced.
+    pub starved: Duration,
 }
 
 impl Limits {
     /// From `consumer.session_timeout` and `posture.hold_deadline`.
     #[must_use]
     pub fn new(session: Duration, hold: Duration) -> Self {
-        Self { task: session * 3, poll: session, stuck: (session * 2).max(hold + session) }
+        Self { task: session * 3, poll: session, stuck: (session * 2).max(hold + session), starved: session * 2 }
     }
 }
 

@@ -14,7 +14,7 @@ pub use health::{Health, Heartbeat, Limits, Report};
 pub use histogram::{Buckets, Histogram};
 pub use http::{connection, serve};
 pub use metrics::{Count, Counts, DEFINITIONS, Definition, Labels, Metrics, Seconds};
-pub use stuck::{Observation, StuckDetector};
+pub use stuck::{FetchWatch, Observation, StuckDetector};
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);

@@ -44,6 +44,39 @@ impl StuckDetector {
     }
 }
 
+/// Watches whether one partition is still fetched: there is more, all that came is committed, and nothing comes.
+/// Time counts only while the broker says where the partition ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FetchWatch {
+    after: Duration,
+    /// Since when the next offset to fetch is the same.
+    since: Option<(Duration, i64)>,
+}
+
+impl FetchWatch {
+    /// Starved means: there was more for `after`, and nothing of it came.
+    #[must_use]
+    pub fn new(after: Duration) -> Self {
+        Self { after, since: None }
+    }
+
+    /// Takes an observation, whose position is the next offset to fetch; whether the partition is starved. `held`:
+    /// records of it that came are not committed yet, so that it may be paused.
+    pub fn observe(&mut self, now: Observation, held: bool) -> bool {
+        if held || now.end <= now.position {
+            self.since = None;
+            return false;
+        }
+        match self.since {
+            Some((since, position)) if position == now.position => now.at.saturating_sub(since) >= self.after,
+            _ => {
+                self.since = Some((now.at, now.position));
+                false
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +130,25 @@ mod tests {
                 prop_assert!(!stuck || at - moved >= 10);
             }
         }
+    }
+
+    fn watch(rows: &[(u64, i64, i64, bool)]) -> Vec<bool> {
+        let mut watch = FetchWatch::new(Duration::from_secs(10));
+        let each = |&(at, position, end, held): &(u64, i64, i64, bool)| {
+            watch.observe(Observation { at: Duration::from_secs(at), position, end }, held)
+        };
+        rows.iter().map(each).collect()
+    }
+
+    #[test]
+    fn a_standing_backlog_of_which_nothing_comes_is_starved() {
+        assert_eq!(watch(&[(0, 5, 8, false), (9, 5, 8, false), (10, 5, 8, false)]), [false, false, true]);
+    }
+
+    #[test]
+    fn what_is_held_read_up_or_fetched_is_not_starved() {
+        assert_eq!(watch(&[(0, 5, 8, false), (9, 5, 8, true), (18, 5, 8, false), (27, 5, 8, false)]), [false; 4]);
+        assert_eq!(watch(&[(0, 8, 8, false), (20, 8, 8, false), (40, 8, 9, false), (49, 8, 9, false)]), [false; 4]);
+        assert_eq!(watch(&[(0, 5, 8, false), (9, 6, 8, false), (18, 7, 8, false)]), [false; 3]);
     }
 }

@@ -16,6 +16,8 @@ use crate::topology::Role;
 
 /// This many rebuilds in this time mean that the instance id is in use elsewhere.
 const REBUILDS: (usize, Duration) = (3, Duration::from_secs(300));
+/// This many consumers that lost a fetch are replaced in this time; the next one ends the process.
+const STARVATIONS: (usize, Duration) = (3, Duration::from_secs(900));
 /// Replacements in a row before the process ends.
 const REJOINS: u32 = 3;
 /// A restore that finds no broker is tried again for this long.
@@ -154,16 +156,45 @@ impl Task {
     }
 
     /// librdkafka may lose a group for good when its only broker pauses: a new consumer finds it again.
-    pub(super) fn rejoin(&mut self) -> Result<()> {
+    pub(super) fn without_assignment(&mut self) -> Result<()> {
         self.rejoins += 1;
         if self.rejoins > REJOINS {
             return Err(Error::new(Code::BrokerUnreachable, "the group gave no assignment to three consumers in turn"));
         }
         tracing::warn!(attempt = self.rejoins, "no assignment: joining the group with a new consumer");
+        self.rejoin()
+    }
+
+    /// An input has more and nothing of it comes, as when librdkafka has lost its fetch: what is open is decided again.
+    pub(super) fn starved(&mut self, (role, partition): (Role, i32)) -> Result<()> {
+        let now = monotonic();
+        let topic = self.p.engine.topology().name(role).to_owned();
+        self.starvations.retain(|t| now.duration_since(*t) < STARVATIONS.1);
+        if self.starvations.len() >= STARVATIONS.0 {
+            let what = format!(
+                "the fourth consumer in {} s gets nothing of {topic} [{partition}], which has more",
+                STARVATIONS.1.as_secs()
+            );
+            return Err(Error::new(Code::BrokerUnreachable, what));
+        }
+        self.starvations.push(now);
+        tracing::warn!(
+            topic,
+            partition,
+            "nothing comes of an input that has more: joining the group with a new consumer"
+        );
+        let step = self.committer.lose(&mut self.p.state);
+        self.settle(step, Then::Wait)?;
+        self.rejoin()
+    }
+
+    fn rejoin(&mut self) -> Result<()> {
         self.clear();
         if let Err(error) = self.p.poll.stop() {
             tracing::error!(%error, "the consumer before");
         }
+        // What it had handed over and nobody took is gone with it.
+        self.p.budget.clear();
         health().unassigned();
         self.p.poll = (self.rejoin)()?;
         self.generation = 0;

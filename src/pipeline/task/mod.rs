@@ -98,6 +98,8 @@ pub struct Task {
     remake: Remake,
     rejoin: Rejoin,
     rejoins: u32,
+    /// When consumers were replaced that had lost a fetch.
+    starvations: Vec<Instant>,
     /// Rollbacks since the last commit.
     rollbacks: u32,
     generation: u64,
@@ -156,6 +158,7 @@ impl Task {
             remake,
             rejoin,
             rejoins: 0,
+            starvations: Vec::new(),
             rollbacks: 0,
             last_note: monotonic(),
             generation: 0,
@@ -209,7 +212,10 @@ impl Task {
                 }
             }
             if self.unassigned_since.is_some_and(|t| t.elapsed() > NO_ASSIGNMENT) {
-                self.rejoin()?;
+                self.without_assignment()?;
+            }
+            if let Some(input) = self.p.poll.lags.starved() {
+                self.starved(input)?;
             }
             if !self.p.embedder.alive() {
                 return Err(Error::new(Code::EncoderFailed, "an encoder thread ended"));

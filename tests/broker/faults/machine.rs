@@ -65,6 +65,22 @@ fn a_lost_resume_is_made_again() {
     assert!(found.clean() && found.inputs == 2_000, "{found:?}");
 }
 
+/// An input that has more and of which nothing comes: a new consumer goes on with it.
+#[test]
+fn a_lost_fetch_gets_a_new_consumer() {
+    let Some(mut bench) = Bench::new("fetch-lost") else { return };
+    bench.short_session();
+    bench.set("MEMSLUICE__SABOTAGE", "fetch_lost");
+    bench.load(&support::generated(2_000, 100));
+    let running = bench.spawn(Run::live("one"));
+    bench.wait_for_decisions(2_000, Duration::from_secs(120));
+    let log = running.log();
+    assert_eq!(log.matches("nothing comes of an input that has more").count(), 1, "{log}");
+    assert_eq!(running.terminate(), Outcome::Exit(0));
+    let found = bench.verify();
+    assert!(found.clean() && found.inputs == 2_000, "{found:?}");
+}
+
 /// A call of librdkafka that never comes back, as when the group's coordinator is gone for good: the producer is
 /// replaced, and its transaction fenced.
 #[test]

@@ -9,7 +9,11 @@ mod topics;
 use std::time::Duration;
 
 use memsluice::source::Client;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::support::Bench;
 
 /// Long tests run in tier `full` alone.
 fn full(what: &str) -> bool {
@@ -31,5 +35,19 @@ fn open_transaction(client: &Client, id: &str, topic: &str, partition: i32) -> B
     let record: BaseRecord<'_, str, str> = BaseRecord::to(topic).partition(partition).key("k").payload("{}");
     producer.send(record).map_err(|(e, _)| e).unwrap();
     producer.flush(call).unwrap();
+    producer
+}
+
+/// The same with a committed offset of a group, which it hides until it ends.
+fn open_offsets(bench: &Bench, partition: i32) -> BaseProducer {
+    let mut config = bench.client();
+    config.set("group.id", format!("{}group", bench.prefix()));
+    let outsider: BaseConsumer = config.create().unwrap();
+    let topic = bench.topic("foreign");
+    let producer = open_transaction(&bench.client(), &topic, &bench.topic("attacks"), 0);
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(&bench.topic("memory-writes"), partition, Offset::Offset(1)).unwrap();
+    let group = outsider.group_metadata().unwrap();
+    producer.send_offsets_to_transaction(&list, &group, Duration::from_secs(30)).unwrap();
     producer
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdkafka::producer::Producer;
 
-use super::{full, open_transaction};
+use super::{full, open_offsets, open_transaction};
 use crate::support::{self, Bench, Outcome, Run};
 
 /// Retention passed the committed offset: the default stops; `earliest` goes on and counts what was lost.
@@ -156,4 +156,42 @@ fn a_hanging_changelog_transaction_stalls_restore() {
     assert_eq!(bench.totals(Run::until_end())["inputs"], 500);
     let found = bench.verify();
     assert!(found.clean() && found.inputs == 1_500, "{found:?}");
+}
+
+/// Committed offsets that an open transaction hides are waited for.
+#[test]
+fn hidden_offsets_are_waited_for() {
+    let Some(bench) = Bench::new("hang-offsets") else { return };
+    let data = support::generated(500, 50);
+    bench.load(&data);
+    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
+    let foreign = open_offsets(&bench, 0);
+    bench.load_more(&data, 500);
+    let running = bench.spawn(Run::until_end());
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while !running.log().contains("an open transaction hides the committed offsets") {
+        assert!(std::time::Instant::now() < until, "{}", running.log());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    foreign.abort_transaction(Duration::from_secs(30)).unwrap();
+    let (status, log) = running.ends(Duration::from_secs(60));
+    assert_eq!(status, Some(0), "{log}");
+    let found = bench.verify();
+    assert!(found.clean() && found.inputs == 1_000, "{found:?}");
+}
+
+/// Those that stay hidden are named, not taken for a broker that is away.
+#[test]
+fn offsets_that_stay_hidden_stall_restore() {
+    if !full("offsets_that_stay_hidden_stall_restore") {
+        return;
+    }
+    let Some(bench) = Bench::new("hung-offsets") else { return };
+    bench.load(&support::generated(500, 50));
+    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
+    let foreign = open_offsets(&bench, 0);
+    bench.refused(4, "restore_stalled");
+    foreign.abort_transaction(Duration::from_secs(30)).unwrap();
+    assert_eq!(bench.run(Run::until_end()), Outcome::Exit(0));
+    assert!(bench.verify().clean());
 }
