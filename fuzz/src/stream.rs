@@ -10,7 +10,7 @@ use memsluice::embed::Encoded;
 use memsluice::error::Result;
 use memsluice::inspect::Names;
 use memsluice::pipeline::{Embeds, Engine, EngineSettings, Registry, Unit};
-use memsluice::policy::Policy;
+use memsluice::policy::{LabelNote, Policy};
 use memsluice::schema::Vector;
 use memsluice::score::{AcceptedValue, Copies, QueryValue, RollingMark, StoredValue, WindowMark};
 use memsluice::screen::{Entry, ShareMark, Slot};
@@ -107,8 +107,9 @@ fn readable(kind: Kind, value: &[u8]) -> bool {
         Kind::Boundary => decode::<i64>(value).is_ok(),
         Kind::HistorySlot => decode::<(u64, Vec<u8>)>(value).is_ok(),
         Kind::Session => decode::<SessionState>(value).is_ok(),
-        Kind::Active => decode::<u64>(value).is_ok(),
-        Kind::Topic => decode::<String>(value).is_ok(),
+        Kind::Active | Kind::LabelMark => decode::<u64>(value).is_ok(),
+        Kind::Label => decode::<LabelNote>(value).is_ok(),
+        Kind::Topic | Kind::LabelSlot => decode::<String>(value).is_ok(),
         Kind::Circuit => decode::<Circuit>(value).is_ok(),
         Kind::Held => decode::<()>(value).is_ok(),
         Kind::Query => decode::<QueryValue>(value).is_ok(),
@@ -168,7 +169,7 @@ pub fn state(data: &[u8]) {
     while !bytes.is_empty() && changes.len() < 12 {
         let (what, number) = (bytes.byte(), u64::from(bytes.byte()));
         let at = |kind: Kind, parts: &[&str]| key(kind, UNIT, parts, None, &[]);
-        let key = match what % 19 {
+        let key = match what % 22 {
             0 => at(Kind::Unit, &[]),
             1 => at(Kind::Boundary, &[boundary]),
             2 => key(Kind::HistorySlot, UNIT, &[boundary], Some(number), &[]),
@@ -187,6 +188,9 @@ pub fn state(data: &[u8]) {
             15 => key(Kind::RollingRow, UNIT, &[boundary], Some(number), &[]),
             16 => at(Kind::FloorShare, &[boundary]),
             17 => at(Kind::RollingCopies, &[boundary]),
+            18 => at(Kind::Label, &[boundary, "m-1"]),
+            19 => key(Kind::LabelSlot, UNIT, &[boundary], Some(number), &[]),
+            20 => at(Kind::LabelMark, &[boundary]),
             _ => [prefix(Kind::Held, UNIT).as_slice(), bytes.chunk()].concat(),
         };
         let mut value = vec![1];

@@ -263,7 +263,7 @@ impl<'a> Side<'a> {
     fn rule(&mut self, write: &Write, at: Millis) -> Ruling {
         let topic = Role::MemoryWrites.as_str();
         let labels = self.labels.entry(write.boundary.as_str().to_owned()).or_default();
-        let parents = labels.known(&write.derived_from);
+        let parents = labels.known(&write.boundary, &write.derived_from);
         let origin = self.policy.rule(topic, write, at).origin;
         let facts = Facts { parents: &parents, screen: signals(write, origin), ..Facts::default() };
         labels.note(&write.record_id, self.policy.label(topic, write, &parents));

@@ -9,6 +9,7 @@ mod engine;
 mod facts_path;
 mod failpoint;
 mod gate;
+mod label_path;
 mod machine;
 mod memories;
 mod meter;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use super::Engine;
 use crate::decode::Write;
-use crate::policy::{Facts, Ruling, Signals, memsad_p};
+use crate::policy::{Facts, Label, Ruling, Signals, is_foreign, memsad_p};
 use crate::schema::{MemsadFacts, ScreenFacts};
 use crate::source::At;
 use crate::topology::Role;
 
 impl Engine {
-    /// The ruling of admission, or a new one where a rule asks for more than the record says. Labels of parents,
-    /// growth and support are not known here: conditions on them count as for unknown ones.
+    /// The ruling of admission, or a new one where a rule asks for more than the record says, or a parent is of
+    /// another tenant. Growth and support are not known here: conditions on them count as for unknown ones.
     pub(super) fn ruled<'a>(
         &self,
         at: At,
@@ -19,11 +19,13 @@ impl Engine {
         ruling: &'a Ruling,
         screen: Option<&ScreenFacts>,
         memsad: Option<&MemsadFacts>,
+        parents: &[Label],
     ) -> Cow<'a, Ruling> {
-        if !self.policy.is_late() {
+        if !self.policy.is_late() && !is_foreign(write.boundary.tenant(), parents) {
             return Cow::Borrowed(ruling);
         }
-        let facts = Facts { screen: screen.map(Signals::of), memsad_p: memsad.and_then(memsad_p), ..Facts::default() };
+        let (screen, memsad_p) = (screen.map(Signals::of), memsad.and_then(memsad_p));
+        let facts = Facts { parents, screen, memsad_p, ..Facts::default() };
         Cow::Owned(self.policy.judge(Role::MemoryWrites.as_str(), write, at.timestamp, &facts))
     }
 }
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(committed.header(header::CE_EXPIRYTIME), Some(end.as_str()));
     }
 
-    /// No parent and no support is known here: both are held rather than let through.
+    /// An unknown parent and support that nobody knows: both are held rather than let through.
     #[test]
     fn what_is_not_known_is_not_trusted() {
         let low = "{ name: low, action: quarantine, when: { trust_at_most: 1 } }";

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::ahead::Admitted;
 use super::engine::Taken;
+use super::label_path::parents;
 use super::outputs::{self, Forward};
 use super::rolling_path::Entry;
 use super::screen_path::{Occasion, Screened};
@@ -77,7 +78,9 @@ impl Engine {
         let (memsad, embedding) = self.score(unit, state, occasion, ruling, embedded, &mut flags)?;
         let posture = &self.topology.main.posture;
         let facts = screened.as_ref().map(|s| &s.facts);
-        let last = self.ruled(at, write, ruling, facts, memsad.as_ref());
+        let parents = parents(unit.partition, state, write)?;
+        let label = self.policy.label(Role::MemoryWrites.as_str(), write, &parents);
+        let last = self.ruled(at, write, ruling, facts, memsad.as_ref(), &parents);
         let ruling = last.as_ref();
         let mut outcome = decide::decide(ruling, memsad.as_ref(), facts, embedding, posture);
         if let Some(screened) = &screened {
@@ -99,6 +102,7 @@ impl Engine {
             origin: ruling.origin.as_str().to_owned(),
             principal: write.principal.clone(),
             session_id: write.session_id.clone(),
+            trust: Some(label.trust),
         });
         body.tenant = Some(write.boundary.tenant().to_owned());
         body.store = Some(write.boundary.store().to_owned());
@@ -129,6 +133,7 @@ impl Engine {
             let more = self.screened(unit, state, occasion, screened, &outputs)?;
             outputs.extend(more);
         }
+        self.labelled(unit.partition, state, write, &label, &outputs)?;
         self.accepted(unit, state, occasion, ruling, vector.as_ref(), &outputs)?;
         self.noted(unit, state, occasion, ruling, (entry, vector.as_ref()), &outputs)?;
         Ok(outputs)

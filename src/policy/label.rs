@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schema::Origin;
+use serde::{Deserialize, Serialize};
+
+use crate::schema::{Boundary, Origin, valid_part};
 
 /// Highest label: a user or the operator said it.
 pub const TRUSTED: u8 = 3;
@@ -44,6 +46,36 @@ impl Channel {
     }
 }
 
+/// In front of a parent that is named with its boundary: `memory:tenant/store/record`.
+const FULL: &str = "memory:";
+
+/// Where a record of `derived_from` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent<'a> {
+    /// In the write's own boundary, under this id.
+    Here(&'a str),
+    /// In another store of the tenant.
+    Elsewhere,
+    /// With this other tenant.
+    Foreign(&'a str),
+}
+
+impl<'a> Parent<'a> {
+    /// Of a word of `derived_from` in a write into `b`.
+    #[must_use]
+    pub fn of(b: &Boundary, named: &'a str) -> Self {
+        let Some(full) = named.strip_prefix(FULL) else { return Parent::Here(named) };
+        let mut parts = full.splitn(3, '/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(tenant), Some(store), Some(_)) if !valid_part(tenant) || !valid_part(store) => Parent::Here(named),
+            (Some(tenant), Some(_), Some(_)) if tenant != b.tenant() => Parent::Foreign(tenant),
+            (Some(_), Some(store), Some(record)) if store == b.store() => Parent::Here(record),
+            (Some(_), Some(_), Some(_)) => Parent::Elsewhere,
+            _ => Parent::Here(named),
+        }
+    }
+}
+
 /// What a record may be used for, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
@@ -51,6 +83,49 @@ pub struct Label {
     pub trust: u8,
     /// Tenants that it was made from, its own with them.
     pub tenants: BTreeSet<String>,
+}
+
+impl Label {
+    /// Of a record of which only the tenant is known.
+    #[must_use]
+    pub fn unknown(tenant: &str) -> Self {
+        Self { trust: UNTRUSTED, tenants: BTreeSet::from([tenant.to_owned()]) }
+    }
+}
+
+/// A label in the state of its boundary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelNote {
+    trust: u8,
+    /// One of the other tenants that it was made from.
+    foreign: Option<String>,
+}
+
+impl LabelNote {
+    /// Of a label of `tenant`'s.
+    #[must_use]
+    pub fn new(label: &Label, tenant: &str) -> Self {
+        Self { trust: label.trust, foreign: label.tenants.iter().find(|t| *t != tenant).cloned() }
+    }
+
+    /// Whether the label can be.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.trust <= TRUSTED && self.foreign.as_deref().is_none_or(valid_part)
+    }
+
+    /// The label again.
+    #[must_use]
+    pub fn label(self, tenant: &str) -> Label {
+        let tenants = std::iter::once(tenant.to_owned()).chain(self.foreign).collect();
+        Label { trust: self.trust, tenants }
+    }
+
+    /// The least of two versions' labels.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self { trust: self.trust.min(other.trust), foreign: self.foreign.or(other.foreign) }
+    }
 }
 
 /// The trust of a write that names `named` parents of which `known` are known. An unknown parent counts 0.
@@ -86,10 +161,15 @@ pub fn label(channel: Channel, tenant: &str, named: usize, known: &[Label]) -> L
 pub struct Labels(BTreeMap<String, Label>);
 
 impl Labels {
-    /// Those of the named records that are known, each once.
+    /// Those of the records that a write into `b` names and that are known.
     #[must_use]
-    pub fn known(&self, named: &[String]) -> Vec<Label> {
-        named.iter().filter_map(|id| self.0.get(id)).cloned().collect()
+    pub fn known(&self, b: &Boundary, named: &[String]) -> Vec<Label> {
+        let known = |name: &String| match Parent::of(b, name) {
+            Parent::Here(id) => self.0.get(id).cloned(),
+            Parent::Foreign(tenant) => Some(Label::unknown(tenant)),
+            Parent::Elsewhere => None,
+        };
+        named.iter().filter_map(known).collect()
     }
 
     /// Notes what a write left under its id.
@@ -164,6 +244,36 @@ mod tests {
         assert!(is_foreign("acme", &[merged]), "through a derivation too");
     }
 
+    #[test]
+    fn a_parent_may_name_its_boundary() {
+        let b = Boundary::new("acme", "support").unwrap();
+        for (named, wanted) in [
+            ("m-1", Parent::Here("m-1")),
+            ("globex/support/m-1", Parent::Here("globex/support/m-1")),
+            ("memory:acme/support/a/b", Parent::Here("a/b")),
+            ("memory:acme/sales/m-1", Parent::Elsewhere),
+            ("memory:globex/support/m-1", Parent::Foreign("globex")),
+            ("memory:acme", Parent::Here("memory:acme")),
+            ("memory:/x/y", Parent::Here("memory:/x/y")),
+        ] {
+            assert_eq!(Parent::of(&b, named), wanted, "{named}");
+        }
+    }
+
+    /// What the state keeps decides as the label itself does.
+    #[test]
+    fn notes_keep_what_counts() {
+        let mixed = label(Channel::Agent, "acme", 2, &[of(3), Label::unknown("globex")]);
+        let note = LabelNote::new(&mixed, "acme");
+        assert!(is_foreign("acme", &[note.clone().label("acme")]));
+        let plain = LabelNote::new(&of(2), "acme");
+        assert_eq!(plain.clone().label("acme"), of(2));
+        for (a, b) in [(plain.clone(), note.clone()), (note, plain)] {
+            assert_eq!(a.least(b).label("acme"), mixed);
+        }
+        assert!(!LabelNote { trust: 4, foreign: None }.is_possible());
+    }
+
     /// A write of a stream: who writes what from what.
     #[derive(Debug, Clone)]
     struct Step {
@@ -189,7 +299,7 @@ mod tests {
 
     fn apply(labels: &mut Labels, s: &Step) -> (Label, Vec<Label>) {
         let named: Vec<String> = s.parents.iter().map(|p| name(*p)).collect();
-        let known = labels.known(&named);
+        let known = labels.known(&Boundary::new("acme", "support").unwrap(), &named);
         let made = label(s.channel, "acme", named.len(), &known);
         labels.note(&name(s.id), made.clone());
         (made, known)

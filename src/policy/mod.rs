@@ -20,7 +20,7 @@ pub use elevation::{Approvals, DOMAINS, Support, action, independent, may_act};
 pub use facts::{CLASSES, FLOORS, Facts, Ratio, Signals, memsad_p};
 pub use file::Policy;
 pub use fixture::{Case, Checked, FixtureFile, Fixtures, Kind, Suite};
-pub use label::{Channel, Label, Labels, TOOL, TRUSTED, UNTRUSTED, is_foreign, label, trust};
+pub use label::{Channel, Label, LabelNote, Labels, Parent, TOOL, TRUSTED, UNTRUSTED, is_foreign, label, trust};
 pub use lint::{Level, Note};
 pub use model::{Mode, Rule, RuleAction, Trust, Ttl, When};
 

@@ -308,6 +308,10 @@ pub struct SourceFacts {
     pub principal: Option<String>,
     /// Session.
     pub session_id: Option<String>,
+    /// Label of the write, 0 to 3: what its origin is worth, at most the least label of the records in
+    /// `derived_from`. Absent in decisions of earlier programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<u8>,
 }
 
 /// Coordinates of the input.

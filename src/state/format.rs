@@ -137,8 +137,9 @@ mod tests {
             Kind::RollingRow => typed::<crate::score::AcceptedValue>(bytes, format),
             Kind::RollingCopies => typed::<crate::score::Copies>(bytes, format),
             Kind::FloorShare => typed::<crate::screen::ShareMark>(bytes, format),
-            Kind::Active => typed::<u64>(bytes, format),
-            Kind::Topic => typed::<String>(bytes, format),
+            Kind::Label => typed::<crate::policy::LabelNote>(bytes, format),
+            Kind::Active | Kind::LabelMark => typed::<u64>(bytes, format),
+            Kind::Topic | Kind::LabelSlot => typed::<String>(bytes, format),
             Kind::Circuit => typed::<Circuit>(bytes, format),
             Kind::Held => typed::<()>(bytes, format),
         }

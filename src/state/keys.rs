@@ -47,11 +47,17 @@ pub enum Kind {
     FloorShare = 20,
     /// Which rolling calibrations of a boundary the topic has copies of.
     RollingCopies = 21,
+    /// The label of a record that was written.
+    Label = 27,
+    /// One slot of a boundary's ring of records with labels.
+    LabelSlot = 28,
+    /// Records of a boundary that have had a label.
+    LabelMark = 29,
 }
 
 impl Kind {
     /// All kinds that the changelog carries.
-    pub const LOGGED: [Kind; 19] = [
+    pub const LOGGED: [Kind; 22] = [
         Kind::Unit,
         Kind::Boundary,
         Kind::HistorySlot,
@@ -71,6 +77,9 @@ impl Kind {
         Kind::RollingRow,
         Kind::FloorShare,
         Kind::RollingCopies,
+        Kind::Label,
+        Kind::LabelSlot,
+        Kind::LabelMark,
     ];
 
     /// Name in commands.
@@ -98,6 +107,9 @@ impl Kind {
             Kind::RollingRow => "rolling-row",
             Kind::FloorShare => "floor-share",
             Kind::RollingCopies => "rolling-copies",
+            Kind::Label => "label",
+            Kind::LabelSlot => "label-slot",
+            Kind::LabelMark => "label-mark",
         }
     }
 
@@ -112,12 +124,17 @@ impl Kind {
             | Kind::Window
             | Kind::Rolling
             | Kind::FloorShare
-            | Kind::RollingCopies => (1, false, 0),
+            | Kind::RollingCopies
+            | Kind::LabelMark => (1, false, 0),
             Kind::Offsets | Kind::Unit => (0, false, 0),
-            Kind::HistorySlot | Kind::Held | Kind::Entity | Kind::Query | Kind::Stored | Kind::RollingRow => {
-                (1, true, 0)
-            }
-            Kind::Session => (2, false, 0),
+            Kind::HistorySlot
+            | Kind::Held
+            | Kind::Entity
+            | Kind::Query
+            | Kind::Stored
+            | Kind::RollingRow
+            | Kind::LabelSlot => (1, true, 0),
+            Kind::Session | Kind::Label => (2, false, 0),
             Kind::SessionExpiry | Kind::SourceExpiry => (1, true, 1),
             Kind::SourceSlot => (2, true, 0),
         }
@@ -126,7 +143,7 @@ impl Kind {
     /// Whether the changelog carries it.
     #[must_use]
     pub fn is_logged(byte: u8) -> bool {
-        (Kind::Unit as u8..=Kind::RollingCopies as u8).contains(&byte)
+        (Kind::Unit as u8..=Kind::LabelMark as u8).contains(&byte)
     }
 }
 
@@ -213,7 +230,7 @@ mod tests {
 
     #[test]
     fn keys_come_apart_as_they_were_made() {
-        let cases: [Case; 17] = [
+        let cases: [Case; 20] = [
             (Kind::Unit, &[], None, &[]),
             (Kind::Boundary, &["acme/support"], None, &[]),
             (Kind::HistorySlot, &["acme/support"], Some(0), &[]),
@@ -231,6 +248,9 @@ mod tests {
             (Kind::RollingRow, &["acme/support"], Some(7), &[]),
             (Kind::FloorShare, &["acme/support"], None, &[]),
             (Kind::RollingCopies, &["acme/support"], None, &[]),
+            (Kind::Label, &["acme/support", "m-1"], None, &[]),
+            (Kind::LabelSlot, &["acme/support"], Some(65_535), &[]),
+            (Kind::LabelMark, &["acme/support"], None, &[]),
         ];
         for (kind, head, number, tail) in cases {
             let made = key(kind, 7, head, number, tail);
