@@ -14,7 +14,7 @@ use crate::decide::{self, Embedding};
 use crate::decode::Write;
 use crate::embed::Encoded;
 use crate::error::{Code, Error, Result};
-use crate::policy::Ruling;
+use crate::policy::{Label, Ruling};
 use crate::schema::{
     ContentFacts, DecisionBody, DecisionKind, IdKind, InputRef, MemsadFacts, Op, PolicyFacts, SourceFacts, Vector,
     Verdict, header,
@@ -34,6 +34,7 @@ pub(super) struct Judged<'a> {
     /// Of its decision.
     pub(super) body: DecisionBody,
     embedding: Embedding,
+    label: Label,
     ruling: Cow<'a, Ruling>,
     screened: Option<Screened>,
     vector: Option<Vector>,
@@ -110,7 +111,7 @@ impl Engine {
         body.versions = self.versions_of(unit, &write.boundary);
         let mut before = rolled;
         before.extend(moved);
-        Ok(Judged { before, body, embedding, ruling: last, screened, vector })
+        Ok(Judged { before, body, embedding, label, ruling: last, screened, vector })
     }
 
     /// Makes what was judged happen.
@@ -122,7 +123,7 @@ impl Engine {
         write: &Write,
         judged: Judged<'_>,
     ) -> Result<Vec<Output>> {
-        let Judged { before, body, embedding, ruling, screened, vector } = judged;
+        let Judged { before, body, embedding, label, ruling, screened, vector } = judged;
         let (at, input, ruling) = (taken.fetched.at, taken.input.clone(), ruling.as_ref());
         let occasion = Occasion { at, input: &input, write, origin: ruling.origin };
         let hidden = screened.as_ref().map_or("", |s| s.hidden.as_str());

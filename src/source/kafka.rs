@@ -286,6 +286,7 @@ impl Poller {
             if !self.fetch() {
                 return self.close();
             }
+            self.lags.polled();
             self.publish();
         }
     }

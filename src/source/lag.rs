@@ -61,6 +61,8 @@ struct Places {
     of: HashMap<Input, Place>,
     /// Counts the starts.
     start: u64,
+    /// Counts the polls of the poll thread.
+    polls: u64,
     /// An input of this start that is fetched no more.
     starved: Option<Input>,
 }
@@ -83,6 +85,11 @@ impl Lags {
         places.of = offsets.iter().map(|(role, partition, next)| ((*role, *partition), place(*next))).collect();
         places.start += 1;
         places.starved = None;
+    }
+
+    /// The poll thread has asked its consumer for what is there.
+    pub(super) fn polled(&self) {
+        self.lock().polls += 1;
     }
 
     /// An input that has more, of which nothing came for [`Limits::starved`] since the last start.
@@ -200,6 +207,7 @@ impl LagWatch {
             limits: Limits::new(main.consumer.session_timeout, main.posture.hold_deadline),
             begun: monotonic(),
             start: 0,
+            polls: 0,
             detectors: HashMap::new(),
         };
         let thread = std::thread::Builder::new()
@@ -218,6 +226,8 @@ struct Watcher {
     begun: Instant,
     /// The start that is watched.
     start: u64,
+    /// Polls until the last look.
+    polls: u64,
     detectors: HashMap<Input, Detectors>,
 }
 
@@ -278,8 +288,10 @@ impl Watcher {
 
     /// Metrics and health of one look. An input without an end or a position has no lag.
     fn publish(&mut self, ends: &HashMap<Input, i64>) {
-        let Places { of: places, start, .. } = self.lags.all();
-        if start != self.start {
+        let Places { of: places, start, polls, .. } = self.lags.all();
+        // Where nobody polls, what came waits in the client.
+        let polled = std::mem::replace(&mut self.polls, polls) != polls;
+        if start != self.start || !polled {
             self.start = start;
             self.detectors.values_mut().for_each(|d| d.fetch = FetchWatch::new(self.limits.starved));
         }
